@@ -132,7 +132,7 @@ class FileExplanation:
 
     def format_lines(self) -> Iterator[str]:
         """Yield the explanation as text."""
-        yield f"{escape_text(self.key)}: {self._format_summary()}"
+        yield f"{escape_text(self.key)}: {'waiting' if self.waiting else self.events[-1].line.outcome}"
         for event in self.events:
             yield from event.format_lines()
         for file in self.waiting:
@@ -148,9 +148,6 @@ class FileExplanation:
                 for file in self.waiting
             ],
         }
-
-    def _format_summary(self) -> str:
-        return "waiting" if self.waiting else self.events[-1].line.outcome
 
 
 def explain_file(key: str, ledger: Sequence[FileEvent], state: State) -> FileExplanation | None:
@@ -204,38 +201,25 @@ class StateFolder(JournalReader):
         self.names = self.folder.list_names()
         super().__init__(self.folder.location, lambda: self.names, self._find_content)
 
-    def has_state(self) -> bool:
-        """Return whether the folder holds the state of a merge record."""
-        return find_state_file(self.names) is not None
-
     def list_states(self) -> Iterator[CommitRef]:
         """Yield the states that still exist like the commits of a table, newest first."""
         for commit in self.list_commits():
             time = self.folder.get_modification_time(state_file(commit.version))
             yield CommitRef(commit.version, time, "MERGE RECORD", {**commit.state, "number": commit.version})
 
-    def read_events(self) -> Iterator[FileEvent]:
-        """Yield the lines of the ledger, oldest first."""
-        for generation in self._list_ledgers():
-            yield from self._read_events(generation)
-
-    def read_newest_events(self) -> Iterator[FileEvent]:
-        """Yield the lines of the ledger, newest first; older files are read only if they are needed."""
-        for generation in reversed(self._list_ledgers()):
-            yield from reversed(self._read_events(generation))
+    def read_events(self, *, newest_first: bool = False) -> Iterator[FileEvent]:
+        """Yield the lines of the ledger, oldest or newest first; its files are read as they are needed."""
+        names = (name for name in self.folder.list_names(_LEDGER) if name.endswith(_LINES))
+        stems = (name.removesuffix(_LINES) for name in names)
+        for generation in sorted((int(stem) for stem in stems if stem.isdigit()), reverse=newest_first):
+            events = [FileEvent(generation, line) for line in self.read_ledger(generation) or ()]
+            yield from reversed(events) if newest_first else events
 
     def _find_content(self, name: str) -> bytes | None:
-        is_missing = "/" not in name and name not in self.names
-        with suppress(FileNotFoundError):
-            return None if is_missing else self.folder.read_file(name)
+        if "/" in name or name in self.names:
+            with suppress(FileNotFoundError):
+                return self.folder.read_file(name)
         return None
-
-    def _list_ledgers(self) -> list[int]:
-        names = (name for name in self.folder.list_names(_LEDGER) if name.endswith(_LINES))
-        return sorted(int(stem) for name in names if (stem := name.removesuffix(_LINES)).isdigit())
-
-    def _read_events(self, generation: int) -> list[FileEvent]:
-        return [FileEvent(generation, line) for line in self.read_ledger(generation) or ()]
 
 
 def require_state_folders(dataset: Dataset) -> list[StateFolder]:
@@ -263,15 +247,17 @@ def find_state_folders(dataset: Dataset) -> list[StateFolder]:
             [Problem("target", "location", message, "set the location of a folder")]
         )
     folder = StateFolder(dataset.path)
-    if folder.has_state():
+    if find_state_file(folder.names):
         return [folder]
     parent = Folder(dataset.path.rpartition("/")[0])
     siblings = (StateFolder(f"{parent.location}/{name}") for name in parent.list_names())
-    return [sibling for sibling in siblings if sibling.has_state() and _has_outputs(sibling, dataset.path)]
-
-
-def _has_outputs(folder: StateFolder, location: str) -> bool:
-    return any((event.line.uri or "").startswith(f"{location}/") for event in folder.read_events())
+    prefix = f"{dataset.path}/"
+    return [
+        sibling
+        for sibling in siblings
+        if find_state_file(sibling.names)
+        and any((event.line.uri or "").startswith(prefix) for event in sibling.read_events())
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,5 +316,5 @@ def _format_instant(microseconds: int) -> str:
 
 def _read_report(folder: StateFolder, limit: int) -> BinReport:
     state, _ = folder.read_state()
-    ended = tuple(islice(folder.read_newest_events(), limit))
+    ended = tuple(islice(folder.read_events(newest_first=True), limit))
     return BinReport(folder.location, state.bins, ended, len(state.returned))

@@ -101,20 +101,19 @@ class LandingTrigger(BaseTrigger):
 
     def _find_reason(self, settings: StoreSettings) -> str | None:
         config, now = MergeRecordConfig.parse(self.config), time.time_ns() // 1000
-        files, folder = _open_folder(str(config.state_path), settings)
+        location, source = str(config.state_path), str(config.source)
+        files, folder = open_folder(location, complete_arguments(location, settings))
         files.invalidate_cache()
         paths = files.ls(folder, detail=False) if files.exists(folder) else ()
         names = [str(path).rstrip("/").rpartition("/")[2] for path in paths]
-        reader = JournalReader(str(config.state_path), lambda: names, partial(_read_file, files, folder))
+        reader = JournalReader(location, lambda: names, partial(_read_file, files, folder))
         state, commit = reader.read_state()
         if self.token and commit.state.get(TOKEN) == self.token:
             return "an earlier try has already completed the run"
         if plan_file(state.generation + 1) in names:
             return "a previous run left an unfinished plan"
-        location = str(config.source)
-        return find_reason_to_run(
-            state, sort_listing(_list_entries(location, settings), location, config, now), now, config
-        )
+        listing = sort_listing(_list_entries(source, settings), source, config, now)
+        return find_reason_to_run(state, listing, now, config)
 
 
 def _describe_error(error: Exception) -> str:
@@ -124,16 +123,12 @@ def _describe_error(error: Exception) -> str:
 def _list_entries(location: str, settings: StoreSettings) -> list[FileEntry]:
     if location.startswith("/"):
         return list(walk_folder(location))
-    files, folder = _open_folder(location, settings)
+    files, folder = open_folder(location, complete_arguments(location, settings))
     files.invalidate_cache()
     if not files.exists(folder):
         return []
     stats = files.find(folder, detail=True)
     return [FileEntry.from_stat(path[len(folder) + 1 :], stat) for path, stat in stats.items()]
-
-
-def _open_folder(location: str, settings: StoreSettings) -> tuple[Any, str]:
-    return open_folder(location, complete_arguments(location, settings))
 
 
 def _read_file(files: Any, folder: str, name: str) -> bytes | None:

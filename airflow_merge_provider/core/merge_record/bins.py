@@ -194,17 +194,10 @@ class Bins:
         """Add one FlowFile to the open bin of its group, or open a bin for it."""
         group = self._find_group(flowfile)
         open_bin = self._open.get(group)
-        if flowfile.unreadable is not None:
-            self._fail_alone(flowfile, group, describe_unreadable(flowfile.unreadable))
-            return
-        if flowfile.rejected is not None:
-            self._fail_alone(flowfile, group, describe_rejected(flowfile.name, flowfile.rejected))
-            return
-        if flowfile.lost is not None:
-            self._fail_alone(flowfile, group, describe_lost(flowfile.name, flowfile.lost))
-            return
-        if flowfile.malformed is not None and self._config.failure_scope == "flowfile":
-            self._fail_alone(flowfile, group, describe_malformed(flowfile.name, flowfile.malformed))
+        if (problem := self._find_problem(flowfile)) is not None:
+            bin_ = self._open_bin(group, flowfile.arrival)
+            bin_.add_flowfile(flowfile)
+            self._fail_bin(bin_, problem, flowfile.uuid)
             return
         bin_ = open_bin or self._open_bin(group, flowfile.arrival)
         bin_.add_flowfile(flowfile)
@@ -227,6 +220,18 @@ class Bins:
         created_at = min(arrival, self._now) if from_arrival else self._now
         self.next_seq += 1
         return Bin(self.next_seq - 1, group, created_at)
+
+    def _find_problem(self, flowfile: FlowFile) -> Reason | None:
+        """Return why a FlowFile fails alone; None if it is added to a bin."""
+        if flowfile.unreadable is not None:
+            return describe_unreadable(flowfile.unreadable)
+        if flowfile.rejected is not None:
+            return describe_rejected(flowfile.name, flowfile.rejected)
+        if flowfile.lost is not None:
+            return describe_lost(flowfile.name, flowfile.lost)
+        if flowfile.malformed is not None and self._config.failure_scope == "flowfile":
+            return describe_malformed(flowfile.name, flowfile.malformed)
+        return None
 
     def _find_group(self, flowfile: FlowFile) -> Group:
         """Return the group of a FlowFile; a missing value and an empty value are the same."""
@@ -287,11 +292,6 @@ class Bins:
 
     def _fail_bin(self, bin_: Bin, reason: Reason, culprit: str | None) -> None:
         self._end_bin(EndedBin(bin_, reason, tuple(bin_.sources), failed=True, culprit=culprit))
-
-    def _fail_alone(self, flowfile: FlowFile, group: Group, reason: Reason) -> None:
-        bin_ = self._open_bin(group, flowfile.arrival)
-        bin_.add_flowfile(flowfile)
-        self._fail_bin(bin_, reason, flowfile.uuid)
 
     def _end_bin(self, ended: EndedBin) -> None:
         if self._open.get(ended.bin.group) is ended.bin:

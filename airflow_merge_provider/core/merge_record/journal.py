@@ -25,7 +25,7 @@ STATE_PREFIX = "state"
 UNDOABLE_RUNS = 10
 # The key of the location of the journal, in each of its files.
 LOCATION = "location"
-_STATE_FILE = re.compile(r"state-(\d{12})\.json")
+_STATE_FILE = re.compile(r"state-\d{12}\.json")
 # The key of the folders of a run in the state of its commit.
 FOLDERS = "folders"
 # Values that users define are not changed.
@@ -225,13 +225,11 @@ class JournalReader:
 
     def list_commits(self) -> list[RunCommit]:
         """Return the commits of the runs whose states still exist, newest first."""
-        matches = (_STATE_FILE.fullmatch(name) for name in self._list_names())
-        generations = sorted((int(match[1]) for match in matches if match), reverse=True)
-        states = {
-            number: self.read_json(state_file(number), lambda raw: raw["report_data"])
-            for number in generations
-        }
-        return [RunCommit(number, data) for number, data in states.items() if data is not None]
+        commits = (
+            self.read_json(name, lambda raw: RunCommit(raw["state"]["generation"], raw["report_data"]))
+            for name in sorted(filter(_STATE_FILE.fullmatch, self._list_names()), reverse=True)
+        )
+        return [commit for commit in commits if commit is not None]
 
     def read_ledger(self, generation: int) -> list[LedgerLine] | None:
         """Return the ledger of a run, with the current locations of its files; None if it has none.

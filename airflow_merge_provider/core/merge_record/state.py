@@ -66,11 +66,8 @@ class State(Stored):
         return {source.uri: source.version for source in self.sources}
 
     def is_same(self, other: State) -> bool:
-        """Return whether another state differs at most in its generation and fingerprint.
-
-        A new fingerprint has no effect if there are no bins; existing bins are dissolved, which is a
-        difference.
-        """
+        """Return whether another state differs at most in its generation and fingerprint."""
+        # A new fingerprint has no effect if there are no bins; existing ones are dissolved, a difference.
         return self == replace(other, generation=self.generation, fingerprint=self.fingerprint)
 
     def as_json(self) -> dict[str, Any]:

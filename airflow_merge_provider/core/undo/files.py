@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.errors import Problem
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
 from airflow_merge_provider.core.merge_record.journal import (
     UNDOABLE_RUNS,
@@ -147,19 +147,12 @@ def choose_files_undo(config: UndoConfig, commits: Sequence[RunCommit]) -> UndoC
     return choice
 
 
-def refuse_files(problems: Sequence[tuple[str, str, Sequence[str]]]) -> None:
-    """Raise an error if files prevent an undo.
-
-    :param problems: what is wrong, a remedy, and the files; those without files are none.
-    :raises DataError: with all problems.
-    """
-    found_problems = [
-        Problem("target", "undo", f"{len(names)} {text}: {_list_names(names)}", hint)
-        for text, hint, names in problems
-        if names
-    ]
-    if found_problems:
-        raise DataError.from_problems(found_problems)
+def describe_files(text: str, hint: str, names: Sequence[str]) -> Iterator[Problem]:
+    """Yield the problem of the files that prevent an undo, if there are any."""
+    if names:
+        more = f" and {len(names) - _NAMED_FILES_MAX} more" if len(names) > _NAMED_FILES_MAX else ""
+        message = f"{len(names)} {text}: {', '.join(names[:_NAMED_FILES_MAX])}{more}"
+        yield Problem("target", "undo", message, hint)
 
 
 def build_files_result(choice: UndoChoice, *, records: int, outputs: int, files: int) -> RunResult:
@@ -205,8 +198,3 @@ def _list_entries(commits: Sequence[RunCommit]) -> Iterator[HistoryEntry]:
         yield HistoryEntry(commit.version, operation, parameters, json.dumps(metadata), records)
     if any(commit.version == 1 for commit in commits):
         yield HistoryEntry(0, "Empty Commit")
-
-
-def _list_names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED_FILES_MAX} more" if len(names) > _NAMED_FILES_MAX else ""
-    return f"{', '.join(names[:_NAMED_FILES_MAX])}{more}"

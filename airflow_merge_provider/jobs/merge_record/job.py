@@ -137,7 +137,7 @@ class _Run:
 
     def carry_out(self) -> dict[str, Any]:
         """Complete an unfinished plan, then plan and merge new files, and return the report."""
-        state, previous_commit = self.journal.read_state()
+        state, commit = self.journal.read_state()
         result: RunResult | None = None
         self.journal.clear_old_files(state)
         unfinished = self.journal.find_unfinished_plan(state)
@@ -154,12 +154,12 @@ class _Run:
             plan, new_file_count = self._plan_merges(state)
             if not plan.is_idle or new_file_count or not plan.state.is_same(state):
                 result = self._execute_plan(plan, state, self.config, new_file_count)
-        stored = previous_commit.state
-        if result is None and self.request.run.is_same_attempt(stored.get(TOKEN)) and RESULT in stored:
+        is_retry = self.request.run.is_same_attempt(commit.state.get(TOKEN))
+        if result is None and is_retry and RESULT in commit.state:
             # A retry reports the result of an earlier attempt that had completed everything.
-            result = RunResult.from_state(stored)
+            result = RunResult.from_state(commit.state)
             self.reporter.add_expectations(
-                map(ExpectationResult.model_validate, stored.get(EXPECTATIONS) or ())
+                map(ExpectationResult.model_validate, commit.state.get(EXPECTATIONS) or ())
             )
         return self._build_report(result, state)
 

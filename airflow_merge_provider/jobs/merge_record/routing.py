@@ -7,7 +7,7 @@ Source: docs/semantics/merge_record.md, Steps of a run.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -50,13 +50,15 @@ def route_sources(plan: Plan, folders: Folders, config: MergeRecordConfig) -> di
     """
     merged = {source.uri: source for merge in plan.merges for source in merge.sources}
     steps: dict[str, Callable[[], MovedFile | None]] = {}
+    original = None if config.original_action == "delete" else folders.original
     if config.original_action != "keep":
         for uri, ids in plan.finished.items():
-            steps[uri] = _build_original_step(merged[uri], ids, folders, config)
+            steps[uri] = _build_step(merged[uri], folders, original, {"merge.uuid": ",".join(ids)})
     for failure in plan.failures:
         for source in failure.sources:
             # A file with several parts is moved once.
-            steps.setdefault(source.uri, _build_failure_step(source, failure, folders))
+            added = _describe_failure(failure)
+            steps.setdefault(source.uri, _build_step(source, folders, folders.failure, added))
     moved_files = folders.source.for_each(lambda step: step(), steps.values())
     return {uri: moved for uri, moved in zip(steps, moved_files, strict=True) if moved is not None}
 
@@ -111,42 +113,32 @@ def _build_line(
     return LedgerLine(outcome, now, tuple(sources), token, ended.id, ended.bin, reason.code, reason.text)
 
 
-def _build_original_step(
-    source: FlowFile, ids: Iterable[str], folders: Folders, config: MergeRecordConfig
+def _build_step(
+    source: FlowFile, folders: Folders, target: Storage | None, added: Mapping[str, str]
 ) -> Callable[[], MovedFile | None]:
+    """Return what moves a source to a folder, or deletes it if there is none, together with its sidecar."""
     name = _build_name(source, folders)
-    target = None if config.original_action == "delete" else folders.original
 
-    def route_original() -> MovedFile | None:
+    def route_source() -> MovedFile | None:
         moved = None
         if target is not None:
-            moved = _move_source(source, folders, target, {"merge.uuid": ",".join(ids)})
+            moved = _move_source(source, folders, target, added)
         elif claimed := folders.source.claim_file(name, source.version):
             folders.source.delete_path(claimed)
         _route_sidecar(source, name, folders, target)
         return moved
 
-    return route_original
+    return route_source
 
 
-def _build_failure_step(
-    source: FlowFile, failure: PlannedFailure, folders: Folders
-) -> Callable[[], MovedFile | None]:
-    name = _build_name(source, folders)
-    added = {
+def _describe_failure(failure: PlannedFailure) -> dict[str, str]:
+    culprit = _find_culprit(failure)
+    return {
         "failure.reason": failure.reason.text,
         "failure.code": failure.reason.code,
         "failure.bin": failure.bin,
+        **({"failure.culprit": culprit} if culprit else {}),
     }
-    if culprit := _find_culprit(failure):
-        added["failure.culprit"] = culprit
-
-    def route_failure() -> MovedFile | None:
-        moved = _move_source(source, folders, folders.failure, added)
-        _route_sidecar(source, name, folders, folders.failure)
-        return moved
-
-    return route_failure
 
 
 def _route_sidecar(source: FlowFile, name: str, folders: Folders, target: Storage | None) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
+from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.merge_record.journal import (
     FOLDERS,
     STATE_PREFIX,
@@ -38,7 +39,7 @@ from airflow_merge_provider.core.undo.files import (
     WithdrawnOutput,
     build_files_result,
     choose_files_undo,
-    refuse_files,
+    describe_files,
 )
 from airflow_merge_provider.jobs.merge_record.files.journal import Journal
 from airflow_merge_provider.jobs.merge_record.files.storage import Open, Storage
@@ -88,30 +89,30 @@ class FileSearch:
 
         :raises DataError: with every reason.
         """
-        refuse_files(
-            [
-                (
-                    "outputs that were changed or removed since, whose records may be in use",
-                    "put them back with their times, or move their originals to the source folder by hand",
-                    self._changed_outputs,
-                ),
-                (
-                    "merged source files that no longer exist or have changed",
-                    "an undo needs them: use original_action 'move', and keep the originals",
-                    self._missing_originals,
-                ),
-                (
-                    "new files in the source folder with the names of files to move back",
-                    "let the task merge them first, or rename them",
-                    self._taken_names,
-                ),
-                (
-                    "files of the ledger that no longer exist",
-                    "restore them from a backup",
-                    self._missing_ledgers,
-                ),
-            ]
-        )
+        problems = [
+            *describe_files(
+                "outputs that were changed or removed since, whose records may be in use",
+                "put them back with their times, or move their originals to the source folder by hand",
+                self._changed_outputs,
+            ),
+            *describe_files(
+                "merged source files that no longer exist or have changed",
+                "an undo needs them: use original_action 'move', and keep the originals",
+                self._missing_originals,
+            ),
+            *describe_files(
+                "new files in the source folder with the names of files to move back",
+                "let the task merge them first, or rename them",
+                self._taken_names,
+            ),
+            *describe_files(
+                "files of the ledger that no longer exist",
+                "restore them from a backup",
+                self._missing_ledgers,
+            ),
+        ]
+        if problems:
+            raise DataError.from_problems(problems)
 
     def _find_outputs(self, lines: Sequence[LedgerLine], folder: Storage) -> None:
         def check_output(line: LedgerLine) -> WithdrawnOutput | None:
@@ -236,12 +237,15 @@ def undo_files(journal: Journal, opened: Open, request: JobRequest, progress: Pr
     target = resolve_dataset(config.target, request.warehouse, at="target")
     reporter = RunReporter(lambda _: None, request, progress, COUNTS, target, {}, None)
     if reporter.is_dry_run:
-        return _preview_undo(journal, opened, config, reporter)
+        planned = _plan_undo(journal, opened, config, reporter)
+        return reporter.build_report(_build_noop() if planned is None else planned[1])
     with journal.lease.hold_lease(request.run):
         finish_undo(journal, opened, progress)
         for commit in journal.list_commits():
             if UNDO in commit.state and request.run.is_same_attempt(commit.state.get(TOKEN)):
-                return reporter.build_report(_build_retry(commit), changed=True)
+                result = RunResult.from_state(commit.state)
+                reason = f"{result.reason}; an earlier attempt of this run has completed it"
+                return reporter.build_report(replace(result, reason=reason), changed=True)
         planned = _plan_undo(journal, opened, config, reporter)
         if planned is None:
             return reporter.build_report(_build_noop())
@@ -250,18 +254,6 @@ def undo_files(journal: Journal, opened: Open, request: JobRequest, progress: Pr
         journal.write_plan(undo.state.generation, plan)
         carry_out_undo(plan, journal, opened, progress)
     return reporter.build_report(result, changed=True)
-
-
-def _build_retry(commit: RunCommit) -> RunResult:
-    result = RunResult.from_state(commit.state)
-    return replace(result, reason=f"{result.reason}; an earlier attempt of this run has completed it")
-
-
-def _preview_undo(
-    journal: Journal, opened: Open, config: UndoConfig, reporter: RunReporter
-) -> dict[str, Any]:
-    planned = _plan_undo(journal, opened, config, reporter)
-    return reporter.build_report(_build_noop() if planned is None else planned[1])
 
 
 def _build_noop() -> RunResult:

@@ -84,7 +84,7 @@ class Journal(JournalReader):
         if self.read_state()[0].generation != previous_state.generation:
             raise ConflictError(f"another run has changed the state in {self.location}: retry the task")
         name = state_file(new_state.generation)
-        created = self._create_file(name, StateFile(new_state, report_data).as_json())
+        created = self._create_file(name, StateFile(new_state, report_data))
         if not created or find_state_file(self._list_names()) != name:
             # If a run hangs before it writes its state, other runs may have written newer states meanwhile.
             # No run reads the state that it writes then.
@@ -93,7 +93,10 @@ class Journal(JournalReader):
 
     def find_unfinished_plan(self, state: State) -> PlanFile | UndoFile | None:
         """Return the plan of a merge or an undo that an earlier run left unfinished, or None."""
-        return self.read_json(plan_file(state.generation + 1), _parse_plan)
+        return self.read_json(
+            plan_file(state.generation + 1),
+            lambda raw: UndoFile.from_json(raw) if "undo" in raw else PlanFile.from_json(raw),
+        )
 
     def write_plan(self, generation: int, plan: PlanFile | UndoFile) -> None:
         """Write the plan of a merge or an undo exactly once; this run or a later one executes it.
@@ -103,7 +106,7 @@ class Journal(JournalReader):
         """
         self.lease.check_lease()
         name = plan_file(generation)
-        if not self._create_file(name, plan.as_json()):
+        if not self._create_file(name, plan):
             raise ConflictError(f"another run has written a plan in {self.location}: retry the task")
         # If this run hangs here, other runs may use this number and remove their plan file. The number must
         # not be used a second time.
@@ -127,7 +130,8 @@ class Journal(JournalReader):
         :raises ConflictError: when another run has withdrawn the merge.
         """
         self.lease.check_lease()
-        if not self._create_manifest(manifest) and self._is_withdrawn(manifest.merge_id):
+        is_new = self._create_file(_manifest_name(manifest.merge_id), manifest)
+        if not is_new and self._is_withdrawn(manifest.merge_id):
             raise ConflictError(f"another run has withdrawn a merge in {self.location}: retry the task")
 
     def withdraw_merge(self, merge_id: str) -> None:
@@ -136,8 +140,8 @@ class Journal(JournalReader):
         :raises ConflictError: when it has been published meanwhile.
         """
         self.lease.check_lease()
-        manifest = Manifest(merge_id, withdrawn=True)
-        if not self._create_manifest(manifest) and not self._is_withdrawn(merge_id):
+        is_new = self._create_file(_manifest_name(merge_id), Manifest(merge_id, withdrawn=True))
+        if not is_new and not self._is_withdrawn(merge_id):
             raise ConflictError(f"another run has published a merge in {self.location}: retry the task")
 
     def withdraw_published(self, merge_id: str, token: RunToken) -> None:
@@ -152,11 +156,8 @@ class Journal(JournalReader):
         self._storage.write_file(name, b"".join(to_json(line.as_json()) + b"\n" for line in lines))
         return self._storage.build_uri(name)
 
-    def _create_file(self, name: str, content: Mapping[str, Any]) -> bool:
-        return self._storage.create_file(name, to_json({**content, LOCATION: self.location}))
-
-    def _create_manifest(self, manifest: Manifest) -> bool:
-        return self._create_file(_manifest_name(manifest.merge_id), manifest.as_json())
+    def _create_file(self, name: str, content: Stored) -> bool:
+        return self._storage.create_file(name, to_json({**content.as_json(), LOCATION: self.location}))
 
     def _is_withdrawn(self, merge_id: str) -> bool:
         manifest = self.read_manifest(merge_id)
@@ -165,11 +166,7 @@ class Journal(JournalReader):
 
 @dataclass(frozen=True, slots=True)
 class Process(Stored):
-    """Values that identify a process uniquely.
-
-    A process number alone is ambiguous outside its namespace, because every container starts at 1. Host names
-    are ambiguous, too.
-    """
+    """The identity of a process; its number is ambiguous, because every container starts at 1."""
 
     boot: str
     namespace: str
@@ -293,13 +290,8 @@ def _is_gone(process: Process | None) -> bool | None:
     own_process = identify_process(os.getpid())
     if own_process is None or process is None:
         return None
-    if (process.boot, process.namespace) != (own_process.boot, own_process.namespace):
-        return None
-    return identify_process(process.pid) != process
-
-
-def _parse_plan(raw: Mapping[str, Any]) -> PlanFile | UndoFile:
-    return UndoFile.from_json(raw) if "undo" in raw else PlanFile.from_json(raw)
+    is_near = (process.boot, process.namespace) == (own_process.boot, own_process.namespace)
+    return identify_process(process.pid) != process if is_near else None
 
 
 def _manifest_name(merge_id: str) -> str:
