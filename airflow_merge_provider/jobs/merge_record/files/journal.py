@@ -224,9 +224,9 @@ class Lease:
         current_lease = self._read_lease() or LeaseFile()
         if not self._is_over(current_lease):
             holder = current_lease.owner
-            run = f"run {holder.dag_id}/{holder.task_id}/{holder.run_id}" if holder else "another run"
+            name = f"{holder.dag_id}/{holder.task_id}/{holder.run_id}" if holder else "unknown"
             raise ConflictError(
-                f"{run} holds the lease in {self._storage.location}: retry the task after that "
+                f"run {name} holds the lease in {self._storage.location}: retry the task after that "
                 "run ends, or set max_active_tis_per_dag=1"
             )
         # The expired lease is moved to a name with its own id. If two runs find it expired, only one of them
