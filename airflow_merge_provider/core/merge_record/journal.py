@@ -245,7 +245,7 @@ class JournalReader:
         file, stored = next(((file, stored) for file, stored in files if stored is not None), ("", b"{}"))
         written_at = self._parse_json(file, stored, lambda raw: raw.get(LOCATION))
 
-        def parse_line(raw: Mapping[str, Any]) -> LedgerLine:
+        def parse_line(raw: Any) -> LedgerLine:
             return LedgerLine.from_json(relocate(raw, written_at, self.location))
 
         return [self._parse_json(name, line, parse_line) for line in content.splitlines()]

@@ -197,7 +197,7 @@ def _list_words(kind: Type) -> set[str]:
     )
 
 
-def _canonical_field(field: Field) -> dict[str, Any]:
+def _canonical_field(field: Field) -> Field:
     written = {
         "name": field["name"],
         "type": normalize_type(field["type"]),
@@ -224,17 +224,15 @@ def _union_fields(left: Sequence[Field], right: Sequence[Field]) -> list[Field]:
 
 
 def _union_field(left: Field, right: Field) -> Field:
-    field: dict[str, Any] = {
+    default = left.get("default") if left.get("default") is not None else right.get("default")
+    aliases = sorted((_list_names(left) | _list_names(right)) - {left["name"]})
+    return {
         "name": left["name"],
         "type": _union_type(left["type"], right["type"]),
         "nullable": left.get("nullable", True) or right.get("nullable", True),
+        **({} if default is None else {"default": default}),
+        **({"aliases": aliases} if aliases else {}),
     }
-    default = left.get("default") if left.get("default") is not None else right.get("default")
-    if default is not None:
-        field["default"] = default
-    if aliases := sorted((_list_names(left) | _list_names(right)) - {left["name"]}):
-        field["aliases"] = aliases
-    return field
 
 
 def _list_names(field: Field) -> set[str]:

@@ -18,7 +18,7 @@ from airflow_merge_provider.core.expectations.result import REJECTED_FILES, Expe
 from airflow_merge_provider.core.file_options import find_option
 from airflow_merge_provider.core.merge_record.bins import COUNTS
 from airflow_merge_provider.core.merge_record.config import PLACES, FileFormat, MergeRecordConfig
-from airflow_merge_provider.core.merge_record.journal import FOLDERS, RunFolders
+from airflow_merge_provider.core.merge_record.journal import FOLDERS, RunFolders, StateFile
 from airflow_merge_provider.core.merge_record.landing import Listing, list_unknown_names, sort_listing
 from airflow_merge_provider.core.merge_record.plan import (
     Plan,
@@ -230,7 +230,7 @@ class _Run:
         if plan.is_idle:
             self.plans.append(plan)
             result = self._build_result(previous_state, new_file_count)
-            self.journal.save_state(previous_state, plan.state, self._build_report_data(result, config))
+            self.journal.save_state(previous_state, self._build_state_file(plan.state, result, config))
             return result
         if not is_resumed:
             self.journal.write_plan(plan.state.generation, PlanFile(self.request.run, config, plan))
@@ -252,15 +252,15 @@ class _Run:
         records = sum(manifest.records for manifest in manifests)
         size = sum(manifest.bytes or 0 for manifest in manifests)
         new_state = learn_size(plan.state, config, records, size)
-        self.journal.save_state(previous_state, new_state, self._build_report_data(result, config))
+        self.journal.save_state(previous_state, self._build_state_file(new_state, result, config))
         if published.error is not None:
             raise published.error
         return result
 
-    def _build_report_data(self, result: RunResult, config: MergeRecordConfig) -> dict[str, Any]:
-        """Return what the state tells about the run: its report for a retry, and its folders for an undo."""
+    def _build_state_file(self, state: State, result: RunResult, config: MergeRecordConfig) -> StateFile:
+        """Return a state with what it tells of the run: its report for a retry, its folders for an undo."""
         folders = RunFolders(**{name: getattr(config, name) for name in PLACES})
-        return {**self.reporter.build_state(result), FOLDERS: folders.as_json()}
+        return StateFile(state, {**self.reporter.build_state(result), FOLDERS: folders.as_json()})
 
     def _publish_merges(
         self, plan: Plan, folders: Folders, config: MergeRecordConfig, *, is_resumed: bool

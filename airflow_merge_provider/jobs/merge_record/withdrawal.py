@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from airflow_merge_provider.core.errors import ConflictError
-from airflow_merge_provider.core.merge_record.journal import FileKey, LedgerLine, ReturnedCopy
+from airflow_merge_provider.core.merge_record.journal import FileKey, LedgerLine, ReturnedCopy, StateFile
 from airflow_merge_provider.core.merge_record.landing import SIDECAR
 from airflow_merge_provider.core.merge_record.state import update_files
 from airflow_merge_provider.core.run.reporter import Progress
@@ -68,7 +68,7 @@ def carry_out_undo(plan: UndoFile, journal: Journal, opened: Open, progress: Pro
     versions = read_returned_versions(journal)
     versions.add_lines(lines)
     state = update_files(undo.state, versions.update_file)
-    journal.save_state(journal.read_state()[0], state, undo.report_data)
+    journal.save_state(journal.read_state()[0], StateFile(state, undo.report_data))
 
 
 def read_returned_versions(journal: Journal) -> ReturnedVersions:

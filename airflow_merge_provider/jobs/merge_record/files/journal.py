@@ -10,7 +10,7 @@ import json
 import os
 import threading
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -74,22 +74,21 @@ class Journal(JournalReader):
             raise ConflictError(f"other runs have written newer states in {self.location}: retry the task")
         return stored.state
 
-    def save_state(self, previous_state: State, new_state: State, report_data: Mapping[str, Any]) -> None:
+    def save_state(self, previous_state: State, file: StateFile) -> None:
         """Write the next state, and delete the plan that led to it.
 
-        :param report_data: what the commit of the run would record in a table.
         :raises ConflictError: when another run has saved one meanwhile.
         """
         self.lease.check_lease()
         if self.read_state()[0].generation != previous_state.generation:
             raise ConflictError(f"another run has changed the state in {self.location}: retry the task")
-        name = state_file(new_state.generation)
-        created = self._create_file(name, StateFile(new_state, report_data))
+        name = state_file(file.state.generation)
+        created = self._create_file(name, file)
         if not created or find_state_file(self._list_names()) != name:
             # If a run hangs before it writes its state, other runs may have written newer states meanwhile.
             # No run reads the state that it writes then.
             raise ConflictError(f"other runs have written newer states in {self.location}: retry the task")
-        self.clear_old_files(new_state)
+        self.clear_old_files(file.state)
 
     def find_unfinished_plan(self, state: State) -> PlanFile | UndoFile | None:
         """Return the plan of a merge or an undo that an earlier run left unfinished, or None."""
