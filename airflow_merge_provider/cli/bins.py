@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from airflow_merge_provider.cli.arguments import add_json, add_limit, add_target
 from airflow_merge_provider.cli.output import Cell, Column, StyledText, print_json, print_table
 from airflow_merge_provider.cli.run_file import choose_warehouse, resolve_relative_path
 from airflow_merge_provider.core.merge_record.bins import Bin
-from airflow_merge_provider.explain.merge_record import BinReport, list_bins, read_instant
-from airflow_merge_provider.explain.model.files import FileEvent
+from airflow_merge_provider.explain.merge_record import BinReport, FileEvent, list_bins, read_instant
 
 _OPEN_COLUMNS = (
     Column("bin"),
@@ -83,19 +81,13 @@ def _build_open_row(bin_: Bin, now: datetime) -> list[Cell]:
 
 def _build_ended_row(event: FileEvent) -> list[Cell]:
     line = event.line
-    outcome = str(line["outcome"])
-
-    def get_text(name: str) -> str:
-        value: Any = line.get(name)
-        return "" if value is None else str(value)
-
+    reason = f"{line.reason} ({line.code})" if line.reason else ""
+    numbers = (len(line.sources), line.records, line.bytes)
     return [
-        f"{read_instant(line['at']):%Y-%m-%d %H:%M:%S}",
-        StyledText(outcome, _OUTCOME_STYLES.get(outcome, "yellow")),
-        get_text("bin"),
-        f"{line['reason']} ({line['code']})" if line.get("reason") else "",
-        str(len(line["sources"])),
-        get_text("records"),
-        get_text("bytes"),
-        get_text("uri"),
+        f"{read_instant(line.at):%Y-%m-%d %H:%M:%S}",
+        StyledText(line.outcome, _OUTCOME_STYLES.get(line.outcome, "yellow")),
+        line.bin or "",
+        reason,
+        *("" if number is None else str(number) for number in numbers),
+        line.uri or "",
     ]

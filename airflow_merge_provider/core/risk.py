@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from pydantic import ValidationError
 
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
 from airflow_merge_provider.core.errors import Problem, RiskError, format_count
 
-OnRisk = Literal["fail", "ask"]
 _RATIO_STEPS = 10_000
 LIMIT, ON_RISK = "max_change_ratio", "on_risk"
 

@@ -63,14 +63,14 @@ def list_history(target: str, warehouse: str | None, limit: int) -> list[History
     :raises DataError: if it is neither a Delta table nor a folder of a merge record.
     """
     dataset = resolve_dataset(target, warehouse, at="target")
-    lines: list[dict[str, Any]] = []
+    entries: list[HistoryEntry] = []
     if dataset.path is not None and not is_table(dataset.path):
         for folder in find_state_folders(dataset):
-            lines += islice(folder.list_commits(), limit)
-    if not lines:
-        _, table = open_target(target, warehouse)
-        lines = table.history(limit)
-    return list(map(parse_entry, lines))
+            entries += islice(folder.list_states(), limit)
+    if entries:
+        return entries
+    _, table = open_target(target, warehouse)
+    return list(map(parse_entry, table.history(limit)))
 
 
 def trace_key(target: str, key: str, *, warehouse: str | None = None, version: int | None = None) -> Timeline:

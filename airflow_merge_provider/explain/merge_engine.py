@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 
 _MERGE_ENGINE = "merge_engine"
 _OFFSETS_EXPIRED_HINT = f"raise {LOG_RETENTION}, and run the task once with full_refresh=True"
-# The run that folded the record, the source commit that added it, its file, and its row in the file.
-_Place = tuple[int, int, str, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,31 +7,32 @@ the state in the state_path of the task are read.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
 
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
-from airflow_merge_provider.core.errors import ConfigError, DataError, Problem, suggest_name
+from airflow_merge_provider.core.errors import ConfigError, DataError, Problem, format_count, suggest_name
 from airflow_merge_provider.core.merge_record.bins import Bin
-from airflow_merge_provider.core.merge_record.state import (
-    State,
+from airflow_merge_provider.core.merge_record.flowfile import FlowFile
+from airflow_merge_provider.core.merge_record.journal import (
+    JournalReader,
+    LedgerLine,
+    LedgerSource,
     find_state_file,
-    list_generations,
     state_file,
 )
-from airflow_merge_provider.core.value_text import format_time
-from airflow_merge_provider.explain.model.files import (
-    FileEvent,
-    FileExplanation,
-    explain_file,
-    list_file_names,
-)
+from airflow_merge_provider.core.merge_record.state import State
+from airflow_merge_provider.core.table_history import HistoryEntry
+from airflow_merge_provider.core.value_text import escape_text, format_time
 from airflow_merge_provider.explain.reading import Folder
 
 _LEDGER, _LINES = "ledger", ".jsonl"
+_MICROS_PER_SECOND = 1_000_000
+_SHOWN_SOURCES_MAX = 20
 
 
 def explain_merged_file(
@@ -50,8 +51,8 @@ def explain_merged_file(
     folders = require_state_folders(dataset)
     names: list[str] = []
     for folder in folders:
-        ledger = [event for event in folder.read_ledger() if version is None or event.generation <= version]
-        state = folder.read_state() if version is None else {}
+        ledger = [event for event in folder.read_events() if version is None or event.generation <= version]
+        state = folder.read_state()[0] if version is None else State()
         explanation = explain_file(key, ledger, state)
         if explanation is not None:
             return explanation
@@ -61,60 +62,167 @@ def explain_merged_file(
     raise DataError.from_problems([Problem("key", "unknown", message, suggest_name(key, names, "files"))])
 
 
-class StateFolder(Folder):
-    """The state_path of a merge record."""
+@dataclass(frozen=True, slots=True)
+class FileEvent:
+    """A line of the ledger about a file; ``generation`` is the number of its state."""
 
-    def has_state(self) -> bool:
-        """Return whether the folder holds the state of a merge record."""
-        return find_state_file(self.list_names()) is not None
+    generation: int
+    line: LedgerLine
 
-    def read_state(self) -> dict[str, Any]:
-        """Return the stored state; empty before the first run."""
-        name = find_state_file(self.list_names())
-        if name is None:
-            return {}
-        content = self.read_file(name)
-        try:
-            return dict(json.loads(content)["state"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise self.refuse_file(name, error) from None
+    def format_lines(self) -> Iterator[str]:
+        """Yield what the run did with the file, and the sources of the bin."""
+        line = self.line
+        run = f", run {line.run.run_id}" if line.run else ""
+        by = f"state {self.generation}, {_format_instant(line.at)}{run}"
+        yield f"{escape_text(self._describe_outcome())} by {escape_text(by)}"
+        if line.uri:
+            size = f"{format_count(line.records or 0, 'record')}, {format_count(line.bytes or 0, 'byte')}"
+            yield f"  output {escape_text(line.uri)}: {size}"
+        if line.bin:
+            reason = f"{line.reason} ({line.code}){self._describe_bin()}"
+            yield f"  {line.bin} ended: {escape_text(reason)}"
+        if line.culprit:
+            yield f"  the file that made it fail: {escape_text(line.culprit)}"
+        yield f"  {format_count(len(line.sources), 'source')}:"
+        for source in line.sources[:_SHOWN_SOURCES_MAX]:
+            yield f"    {_describe_source(source)}"
+        if len(line.sources) > _SHOWN_SOURCES_MAX:
+            yield f"    … and {len(line.sources) - _SHOWN_SOURCES_MAX} more"
 
-    def list_commits(self) -> Iterator[dict[str, Any]]:
-        """Yield the states that still exist like the commits of a Delta table's history, newest first."""
-        for generation in list_generations(self.list_names()):
-            name = state_file(generation)
-            try:
-                run_data = dict(json.loads(self.read_file(name))["report_data"])
-            except (ValueError, KeyError, TypeError) as error:
-                raise self.refuse_file(name, error) from None
-            yield {
-                "version": generation,
-                "timestamp": self.get_modification_time(name).timestamp() * 1000,
-                "operation": "MERGE RECORD",
-                "userMetadata": json.dumps({**run_data, "number": generation}),
-            }
+    def _describe_outcome(self) -> str:
+        if self.line.outcome == "lost":
+            return "changed or vanished while it waited, removed from its bin"
+        return self.line.outcome
 
-    def read_ledger(self) -> Iterator[FileEvent]:
-        """Yield the lines of the ledger, oldest first."""
-        for name in self._list_ledger_files():
-            yield from self._read_ledger_file(name)
+    def _describe_bin(self) -> str:
+        """Return the values that the reason refers to."""
+        parts = [f"{name} {value}" for name, value in (self.line.threshold or {}).items()]
+        if self.line.bin_age_ms is not None:
+            parts.append(f"age {timedelta(milliseconds=self.line.bin_age_ms)}")
+        return f", {', '.join(parts)}" if parts else ""
 
-    def read_newest_events(self) -> Iterator[FileEvent]:
-        """Yield the lines of the ledger, newest first; older files are read only if they are needed."""
-        for name in reversed(self._list_ledger_files()):
-            yield from reversed(self._read_ledger_file(name))
 
-    def _list_ledger_files(self) -> list[str]:
-        names = self.list_names(_LEDGER)
-        return [name for name in names if name.endswith(_LINES) and name.removesuffix(_LINES).isdigit()]
+@dataclass(frozen=True, slots=True)
+class WaitingFile:
+    """A source file that waits: its bin, or None if the next run adds it to a bin again."""
 
-    def _read_ledger_file(self, name: str) -> list[FileEvent]:
-        path, number = f"{_LEDGER}/{name}", int(name.removesuffix(_LINES))
-        try:
-            lines = [json.loads(line) for line in self.read_file(path).splitlines()]
-            return [FileEvent(number, {**line, "sources": line["sources"]}) for line in lines]
-        except (ValueError, KeyError, TypeError) as error:
-            raise self.refuse_file(path, error) from None
+    source: FlowFile
+    bin: Bin | None = None
+
+    def format_lines(self) -> Iterator[str]:
+        """Yield the bin in which the file waits."""
+        if self.bin is None:
+            yield f"waits for the next run, as its merge was withdrawn: {_describe_source(self.source)}"
+            return
+        sources = self.bin.sources
+        content = f"{format_count(len(sources), 'source')}, {format_count(self.bin.records, 'record')}"
+        group = next(reversed(self.bin.group), "")
+        label = f" of the group {group}" if group else ""
+        since = _format_instant(self.bin.created_at)
+        yield f"waits in {self.bin.id}{escape_text(label)}, open since {since}: {content}"
+        yield from (f"    {_describe_source(source)}" for source in sources[:_SHOWN_SOURCES_MAX])
+
+
+@dataclass(frozen=True, slots=True)
+class FileExplanation:
+    """What became of a file: the lines of the ledger, oldest first, and the bins in which it waits."""
+
+    key: str
+    events: tuple[FileEvent, ...]
+    waiting: tuple[WaitingFile, ...]
+
+    def format_lines(self) -> Iterator[str]:
+        """Yield the explanation as text."""
+        yield f"{escape_text(self.key)}: {'waiting' if self.waiting else self.events[-1].line.outcome}"
+        for event in self.events:
+            yield from event.format_lines()
+        for file in self.waiting:
+            yield from file.format_lines()
+
+    def as_object(self) -> dict[str, Any]:
+        """Return the explanation as a JSON object."""
+        return {
+            "key": self.key,
+            "events": [{"generation": event.generation, **event.line.as_json()} for event in self.events],
+            "waiting": [
+                {"source": file.source.as_json(), "bin": file.bin and file.bin.as_json()}
+                for file in self.waiting
+            ],
+        }
+
+
+def explain_file(key: str, ledger: Sequence[FileEvent], state: State) -> FileExplanation | None:
+    """Return what the ledger and the state say about a file; None if neither names it.
+
+    :param key: the name or the URI of a source file or an output, or the ID of a merge.
+    :param ledger: the lines of the ledger, oldest first.
+    """
+    events = tuple(event for event in ledger if _is_about(event.line, key))
+    waiting = [
+        WaitingFile(source, bin_) for bin_ in state.bins for source in bin_.sources if _is_named(source, key)
+    ]
+    waiting += [WaitingFile(source) for source in state.returned if _is_named(source, key)]
+    return FileExplanation(key, events, tuple(waiting)) if events or waiting else None
+
+
+def list_file_names(ledger: Sequence[FileEvent], state: State) -> list[str]:
+    """Return the names of all files that the ledger and the state name, for suggestions."""
+    uris = [source.uri for event in ledger for source in event.line.sources]
+    uris += [event.line.uri for event in ledger if event.line.uri]
+    uris += [source.uri for source in state.sources]
+    return list(dict.fromkeys(uri.rpartition("/")[2] for uri in uris))
+
+
+def _is_about(line: LedgerLine, key: str) -> bool:
+    if key == line.merge_id or _is_path(line.uri or "", key):
+        return True
+    return any(_is_named(source, key) for source in line.sources)
+
+
+def _is_named(source: FlowFile | LedgerSource, key: str) -> bool:
+    return key == source.uuid or _is_path(source.uri, key)
+
+
+def _is_path(uri: str, key: str) -> bool:
+    """Return whether a key is a URI, or the end of it from a slash on."""
+    return bool(key) and (uri == key or uri.endswith(f"/{key.lstrip('/')}"))
+
+
+def _describe_source(source: FlowFile | LedgerSource) -> str:
+    part = f", part {source.part}" if source.part else ""
+    records = "" if source.records is None else f", {format_count(source.records, 'record')}"
+    return escape_text(f"{source.uri}{part}{records}")
+
+
+class StateFolder(JournalReader):
+    """The state_path of a merge record, whose names are listed once."""
+
+    def __init__(self, location: str) -> None:
+        self.folder = Folder(location)
+        self.names = self.folder.list_names()
+        super().__init__(self.folder.location, lambda: self.names, self._find_content)
+
+    def list_states(self) -> Iterator[HistoryEntry]:
+        """Yield the states that still exist like the commits of a table, newest first."""
+        for commit in self.list_commits():
+            time = self.folder.get_modification_time(state_file(commit.version))
+            metadata = json.dumps({**commit.state, "number": commit.version})
+            milliseconds = int(time.timestamp() * 1000)
+            yield HistoryEntry(commit.version, "MERGE RECORD", user_metadata=metadata, timestamp=milliseconds)
+
+    def read_events(self, *, newest_first: bool = False) -> Iterator[FileEvent]:
+        """Yield the lines of the ledger, oldest or newest first; its files are read as they are needed."""
+        names = (name for name in self.folder.list_names(_LEDGER) if name.endswith(_LINES))
+        stems = (name.removesuffix(_LINES) for name in names)
+        for generation in sorted((int(stem) for stem in stems if stem.isdigit()), reverse=newest_first):
+            events = [FileEvent(generation, line) for line in self.read_ledger(generation) or ()]
+            yield from reversed(events) if newest_first else events
+
+    def _find_content(self, name: str) -> bytes | None:
+        if "/" in name or name in self.names:
+            with suppress(FileNotFoundError):
+                return self.folder.read_file(name)
+        return None
 
 
 def require_state_folders(dataset: Dataset) -> list[StateFolder]:
@@ -142,18 +250,17 @@ def find_state_folders(dataset: Dataset) -> list[StateFolder]:
             [Problem("target", "location", message, "set the location of a folder")]
         )
     folder = StateFolder(dataset.path)
-    if folder.has_state():
+    if find_state_file(folder.names):
         return [folder]
-    parent = StateFolder(dataset.path.rpartition("/")[0])
+    parent = Folder(dataset.path.rpartition("/")[0])
     siblings = (StateFolder(f"{parent.location}/{name}") for name in parent.list_names())
-    return [sibling for sibling in siblings if sibling.has_state() and _has_outputs(sibling, dataset.path)]
-
-
-def _has_outputs(folder: StateFolder, location: str) -> bool:
-    return any((event.line.get("uri") or "").startswith(f"{location}/") for event in folder.read_ledger())
-
-
-_MICROS_PER_SECOND = 1_000_000
+    prefix = f"{dataset.path}/"
+    return [
+        sibling
+        for sibling in siblings
+        if find_state_file(sibling.names)
+        and any((event.line.uri or "").startswith(prefix) for event in sibling.read_events())
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +283,7 @@ class BinReport:
                 {
                     "bin": bin_.id,
                     "group": bin_.group[-1],
-                    "since": format_time(read_instant(bin_.created_at)),
+                    "since": _format_instant(bin_.created_at),
                     "files": len(bin_.sources),
                     "expected_files": bin_.expected,
                     "records": bin_.records,
@@ -185,7 +292,7 @@ class BinReport:
                 for bin_ in self.open_bins
             ],
             "returned_files": self.returned,
-            "ended": [{"state": event.generation, **event.line} for event in self.ended],
+            "ended": [{"state": event.generation, **event.line.as_json()} for event in self.ended],
         }
 
 
@@ -206,8 +313,11 @@ def read_instant(microseconds: int) -> datetime:
     return datetime.fromtimestamp(microseconds // _MICROS_PER_SECOND, tz=UTC)
 
 
+def _format_instant(microseconds: int) -> str:
+    return format_time(read_instant(microseconds))
+
+
 def _read_report(folder: StateFolder, limit: int) -> BinReport:
-    raw = folder.read_state()
-    state = State.from_json(raw) if raw else State()
-    ended = tuple(islice(folder.read_newest_events(), limit))
+    state, _ = folder.read_state()
+    ended = tuple(islice(folder.read_events(newest_first=True), limit))
     return BinReport(folder.location, state.bins, ended, len(state.returned))

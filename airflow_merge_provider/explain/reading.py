@@ -330,7 +330,3 @@ class Folder:
         """Return the time at which a file was written, in UTC."""
         at: datetime = self._files.modified(f"{self._root}/{name}")
         return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
-
-    def refuse_file(self, name: str, error: Exception) -> DataError:
-        """Return the error of a file whose content is not what was written."""
-        return DataError(f"{self.location}/{name} is damaged: restore it from a backup ({error})")

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
+from airflow_merge_provider.core.merge_record.journal import JournalReader, plan_file
 from airflow_merge_provider.core.merge_record.landing import (
     FileEntry,
     find_reason_to_run,
     sort_listing,
     walk_folder,
 )
-from airflow_merge_provider.core.merge_record.state import State, find_state_file, plan_file
 from airflow_merge_provider.core.object_store.clients import StoreSettings, complete_arguments
+from airflow_merge_provider.core.run.previous_run import TOKEN
 from airflow_merge_provider.file_store.folder import open_folder
 from airflow_merge_provider.hooks._airflow_api import AirflowApiError
 from airflow_merge_provider.hooks.warehouse import WarehouseHook
@@ -99,20 +101,19 @@ class LandingTrigger(BaseTrigger):
 
     def _find_reason(self, settings: StoreSettings) -> str | None:
         config, now = MergeRecordConfig.parse(self.config), time.time_ns() // 1000
-        files, folder = _open_folder(str(config.state_path), settings)
+        location, source = str(config.state_path), str(config.source)
+        files, folder = open_folder(location, complete_arguments(location, settings))
         files.invalidate_cache()
         paths = files.ls(folder, detail=False) if files.exists(folder) else ()
-        name = find_state_file(str(path).rstrip("/").rpartition("/")[2] for path in paths)
-        raw = None if name is None else _parse_json(files, f"{folder}/{name}")
-        state = State() if raw is None else State.from_json(raw["state"])
-        if raw is not None and self.token and raw["report_data"].get("token") == self.token:
+        names = [str(path).rstrip("/").rpartition("/")[2] for path in paths]
+        reader = JournalReader(location, lambda: names, partial(_read_file, files, folder))
+        state, commit = reader.read_state()
+        if self.token and commit.state.get(TOKEN) == self.token:
             return "an earlier try has already completed the run"
-        if files.exists(f"{folder}/{plan_file(state.generation + 1)}"):
+        if plan_file(state.generation + 1) in names:
             return "a previous run left an unfinished plan"
-        location = str(config.source)
-        return find_reason_to_run(
-            state, sort_listing(_list_entries(location, settings), location, config, now), now, config
-        )
+        listing = sort_listing(_list_entries(source, settings), source, config, now)
+        return find_reason_to_run(state, listing, now, config)
 
 
 def _describe_error(error: Exception) -> str:
@@ -122,7 +123,7 @@ def _describe_error(error: Exception) -> str:
 def _list_entries(location: str, settings: StoreSettings) -> list[FileEntry]:
     if location.startswith("/"):
         return list(walk_folder(location))
-    files, folder = _open_folder(location, settings)
+    files, folder = open_folder(location, complete_arguments(location, settings))
     files.invalidate_cache()
     if not files.exists(folder):
         return []
@@ -130,12 +131,8 @@ def _list_entries(location: str, settings: StoreSettings) -> list[FileEntry]:
     return [FileEntry.from_stat(path[len(folder) + 1 :], stat) for path, stat in stats.items()]
 
 
-def _open_folder(location: str, settings: StoreSettings) -> tuple[Any, str]:
-    return open_folder(location, complete_arguments(location, settings))
-
-
-def _parse_json(files: Any, path: str) -> Any:
-    try:
-        return json.loads(files.cat_file(path))
-    except FileNotFoundError:
-        return None
+def _read_file(files: Any, folder: str, name: str) -> bytes | None:
+    with suppress(FileNotFoundError):
+        content: bytes = files.cat_file(f"{folder}/{name}")
+        return content
+    return None

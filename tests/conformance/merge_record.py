@@ -10,9 +10,9 @@ from typing import Any
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
-from airflow_merge_provider.core.merge_record.plan import NewFiles, PlannedMerge, plan_merges, project_record
+from airflow_merge_provider.core.merge_record.plan import NewFiles, PlannedMerge, plan_merges
 from airflow_merge_provider.core.merge_record.properties import from_properties
-from airflow_merge_provider.core.merge_record.schema import Schema
+from airflow_merge_provider.core.merge_record.schema import Field, Schema
 from airflow_merge_provider.core.merge_record.state import State
 
 _SECOND = 1_000_000
@@ -94,6 +94,16 @@ def _json_lines(records: list[Any]) -> int:
     return sum(
         len(json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode()) + 1 for record in records
     )
+
+
+def project_record(record: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
+    """Return a record with the fields of a schema: missing fields are None, additional fields are dropped."""
+    return {field["name"]: _find_value(record, field) for field in schema.fields}
+
+
+def _find_value(record: Mapping[str, Any], field: Field) -> Any:
+    names = (name for name in (field["name"], *(field.get("aliases") or ())) if name in record)
+    return record.get(next(names, ""))
 
 
 def _format_merge(

@@ -11,6 +11,7 @@ import pytest
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.merge_record import bins
 from airflow_merge_provider.core.merge_record.config import FORMATS, MergeRecordConfig
+from airflow_merge_provider.core.merge_record.stored import to_json
 from tests.unit.test_docs import read_rows, read_section
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +30,7 @@ def test_the_options_are_the_fields_of_the_configuration() -> None:
 
 
 def _format_default(value: Any) -> str:
-    return "" if value is None else f"`{json.dumps(value)}`"
+    return "" if value is None else f"`{json.dumps(to_json(value))}`"
 
 
 @pytest.mark.parametrize(

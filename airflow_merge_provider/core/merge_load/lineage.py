@@ -54,10 +54,6 @@ def count_read(report: Mapping[str, Any]) -> dict[str, DatasetCounts]:
     return {SOURCE: DatasetCounts(report["counts"].get("loaded"))}
 
 
-def _is_check(config: AnyConfig) -> bool:
-    return isinstance(config, Scd2CheckConfig)
-
-
 def _trace_history(config: Scd2Config, names: Sequence[str]) -> dict[str, list[InputColumn]]:
     """Return the lineage of the columns that describe versions; values of the run itself have none."""
     times, keys = collect_columns(config.time_column), collect_columns(config.natural_key)

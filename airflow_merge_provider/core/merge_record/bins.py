@@ -6,17 +6,19 @@ Source: docs/semantics/merge_record.md, Bins; Completion reasons; Defragment; Fa
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, Self
 
 from airflow_merge_provider.core.change_plan.shown_rows import mask_text
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
+from airflow_merge_provider.core.merge_record.stored import Stored
 from airflow_merge_provider.core.report import Measure
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class Reason(Stored):
     """A code for programs and a text for people."""
 
     code: str
@@ -108,7 +110,7 @@ _INTEGER_END = 2**31
 
 
 @dataclass(slots=True)
-class Bin:
+class Bin(Stored):
     """The FlowFiles of one group that wait to be merged; ``created_at`` is in microseconds since 1970 UTC.
 
     Sources are only added through ``add_flowfile``, which updates the sums.
@@ -145,6 +147,20 @@ class Bin:
         )
         return remaining_bin
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the stored form, without the sums."""
+        written = Stored.as_json(self)
+        del written["records"], written["bytes"]
+        return {"id": self.id, "label": " / ".join(part for part in self.group if part), **written}
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Self:
+        """Parse the stored form, and add up the sources."""
+        bin_ = super(Bin, cls).from_json({**raw, "sources": ()})
+        for source in raw["sources"]:
+            bin_.add_flowfile(FlowFile.from_json(source))
+        return bin_
+
 
 @dataclass(frozen=True, slots=True)
 class EndedBin:
@@ -178,17 +194,10 @@ class Bins:
         """Add one FlowFile to the open bin of its group, or open a bin for it."""
         group = self._find_group(flowfile)
         open_bin = self._open.get(group)
-        if flowfile.unreadable is not None:
-            self._fail_alone(flowfile, group, describe_unreadable(flowfile.unreadable))
-            return
-        if flowfile.rejected is not None:
-            self._fail_alone(flowfile, group, describe_rejected(flowfile.name, flowfile.rejected))
-            return
-        if flowfile.lost is not None:
-            self._fail_alone(flowfile, group, describe_lost(flowfile.name, flowfile.lost))
-            return
-        if flowfile.malformed is not None and self._config.failure_scope == "flowfile":
-            self._fail_alone(flowfile, group, describe_malformed(flowfile.name, flowfile.malformed))
+        if (problem := self._find_problem(flowfile)) is not None:
+            bin_ = self._open_bin(group, flowfile.arrival)
+            bin_.add_flowfile(flowfile)
+            self._fail_bin(bin_, problem, flowfile.uuid)
             return
         bin_ = open_bin or self._open_bin(group, flowfile.arrival)
         bin_.add_flowfile(flowfile)
@@ -211,6 +220,18 @@ class Bins:
         created_at = min(arrival, self._now) if from_arrival else self._now
         self.next_seq += 1
         return Bin(self.next_seq - 1, group, created_at)
+
+    def _find_problem(self, flowfile: FlowFile) -> Reason | None:
+        """Return why a FlowFile fails alone; None if it is added to a bin."""
+        if flowfile.unreadable is not None:
+            return describe_unreadable(flowfile.unreadable)
+        if flowfile.rejected is not None:
+            return describe_rejected(flowfile.name, flowfile.rejected)
+        if flowfile.lost is not None:
+            return describe_lost(flowfile.name, flowfile.lost)
+        if flowfile.malformed is not None and self._config.failure_scope == "flowfile":
+            return describe_malformed(flowfile.name, flowfile.malformed)
+        return None
 
     def _find_group(self, flowfile: FlowFile) -> Group:
         """Return the group of a FlowFile; a missing value and an empty value are the same."""
@@ -271,11 +292,6 @@ class Bins:
 
     def _fail_bin(self, bin_: Bin, reason: Reason, culprit: str | None) -> None:
         self._end_bin(EndedBin(bin_, reason, tuple(bin_.sources), failed=True, culprit=culprit))
-
-    def _fail_alone(self, flowfile: FlowFile, group: Group, reason: Reason) -> None:
-        bin_ = self._open_bin(group, flowfile.arrival)
-        bin_.add_flowfile(flowfile)
-        self._fail_bin(bin_, reason, flowfile.uuid)
 
     def _end_bin(self, ended: EndedBin) -> None:
         if self._open.get(ended.bin.group) is ended.bin:

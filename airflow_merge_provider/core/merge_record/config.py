@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings as python_warnings
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
@@ -30,6 +31,8 @@ from airflow_merge_provider.core.merge_record.properties import (
     parse_period,
     positive_integer,
 )
+from airflow_merge_provider.core.merge_record.schema import Schema
+from airflow_merge_provider.core.merge_record.stored import Stored, to_json
 from airflow_merge_provider.core.model import INPUT, NO_COLUMN, OUTPUT, SOURCE_COLUMN, STATE_DATASET, Config
 
 BIN_PACKING = "Bin-Packing Algorithm"
@@ -70,8 +73,24 @@ def _build_list_validator(*choices: str) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-def _read_format(value: Any) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class FileFormat(Stored):
+    """How files are read or written; ``schema`` is DDL text, until a job has parsed it, or its fields."""
+
+    format: str
+    schema: Schema | str | None
+    options: Mapping[str, str]
+
+    @property
+    def fields(self) -> Schema | None:
+        """The fields of the schema; None if there is no schema, or only its DDL text."""
+        return self.schema if isinstance(self.schema, Schema) else None
+
+
+def _read_format(value: Any) -> FileFormat:
     """Parse ``{"format": …, "schema": …, "options": {…}}``, or the name of a format alone."""
+    if isinstance(value, FileFormat):
+        return value
     settings = {"format": value} if isinstance(value, str) else value
     if not isinstance(settings, Mapping):
         raise ValueError(_READER)  # noqa: TRY004 - what users read of a wrong value
@@ -87,14 +106,10 @@ def _read_format(value: Any) -> dict[str, Any]:
     options = settings.get("options") or {}
     if not isinstance(options, Mapping):
         raise ValueError("options must be an object")  # noqa: TRY004 - as above
-    return {
-        "format": kind,
-        "schema": _read_schema(settings.get("schema")),
-        "options": read_options(options),
-    }
+    return FileFormat(kind, _read_schema(settings.get("schema")), read_options(options))
 
 
-def _read_schema(value: Any) -> Any:
+def _read_schema(value: Any) -> Schema | str | None:
     """Parse a schema given as DDL text or as an object with fields."""
     if value is None or (isinstance(value, str) and value.strip()):
         return value
@@ -102,7 +117,7 @@ def _read_schema(value: Any) -> Any:
         for field in value["fields"]:
             if not isinstance(field, Mapping) or not {"name", "type"} <= field.keys():
                 raise ValueError("every field of the schema must have a name and a type")
-        return dict(value)
+        return Schema.from_json(value)
     raise ValueError("schema must be a DDL string such as 'id INT, v STRING' or an object with fields")
 
 
@@ -148,7 +163,8 @@ Size = Annotated[int, _build_validator(data_size, 0), _build_json_schema("intege
 MostSize = Annotated[int | None, _build_validator(data_size), _build_json_schema("integer", "string", "null")]
 Span = Annotated[Period | None, _build_validator(parse_period), _build_json_schema("string", "null")]
 _FORMAT_SCHEMA = _build_json_schema("object", "string")
-Described = Annotated[dict[str, Any], BeforeValidator(_read_format), _FORMAT_SCHEMA, NO_COLUMN]
+_WRITER_SCHEMA = _build_json_schema("object", "string", "null")
+Described = Annotated[FileFormat, BeforeValidator(_read_format), _FORMAT_SCHEMA, NO_COLUMN]
 Texts = Annotated[dict[str, str] | None, BeforeValidator(_read_texts), SOURCE_COLUMN]
 FailOn = Annotated[tuple[str, ...], _build_list_validator(FAILED_FILES, MISSING_SOURCE), NO_COLUMN]
 
@@ -175,10 +191,10 @@ class MergeRecordConfig(Config):
         None, description="The folder for open bins, plans, manifests and the ledger of this task only."
     )
     reader: Described = Field(
-        {"format": "json", "schema": None, "options": {}},
+        FileFormat("json", None, {}),
         description="Format, schema and options of incoming files.",
     )
-    writer: Annotated[dict[str, Any] | None, _build_validator(_read_format), NO_COLUMN] = Field(
+    writer: Annotated[FileFormat | None, _build_validator(_read_format), _WRITER_SCHEMA, NO_COLUMN] = Field(
         None,
         description="Format, schema and options of merged files; by default the format and options of the "
         "reader, and the schema of the sources.",
@@ -273,12 +289,12 @@ class MergeRecordConfig(Config):
     @property
     def knows_schema(self) -> bool:
         """Whether the schema of a file is known without reading its records."""
-        return self.reader["schema"] is not None or self.reader["format"] not in _SCHEMALESS_FORMATS
+        return self.reader.schema is not None or self.reader.format not in _SCHEMALESS_FORMATS
 
     @property
-    def output(self) -> dict[str, Any]:
+    def output(self) -> FileFormat:
         """The format, schema and options of merged files."""
-        return self.writer or {**self.reader, "schema": None}
+        return self.writer or replace(self.reader, schema=None)
 
     @classmethod
     def check_rules(cls, fields: Mapping[str, Any]) -> Iterator[Problem]:
@@ -296,13 +312,23 @@ class MergeRecordConfig(Config):
         yield from _expectation_problems(fields.get("expect"))
         reader = fields.get("reader")
         if reader:
-            yield from find_option_problems(reader["format"], reader["options"], "reader", MERGE_RECORD)
-            if reader["schema"] is None:
-                yield from find_lossy_options(reader["format"], reader["options"], "reader", INFERRING)
-            yield from find_missing_options(reader["format"], reader["options"], "reader")
-        if reader and reader["format"] == "xml" and reader["schema"] is None:
+            yield from find_option_problems(reader.format, reader.options, "reader", MERGE_RECORD)
+            if reader.schema is None:
+                yield from find_lossy_options(reader.format, reader.options, "reader", INFERRING)
+            yield from find_missing_options(reader.format, reader.options, "reader")
+        if reader and reader.format == "xml" and reader.schema is None:
             hint = 'set one, such as "id INT, v STRING"'
             yield Problem("reader", "schema", "format 'xml' requires a schema", hint)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the configuration as options that can be parsed again."""
+        raw = {name: getattr(self, name) for name in type(self).model_fields}
+        for name in ("max_bin_age", "settle_time"):
+            raw[name] = None if raw[name] is None else raw[name].text
+        for name in ("max_records", "max_bins"):
+            raw[name] = "unlimited" if raw[name] is None else raw[name]
+        written: dict[str, Any] = to_json(raw)
+        return written
 
     def list_warnings(self) -> list[str]:
         warnings = []

@@ -8,15 +8,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import ClassVar
 from urllib.parse import unquote
 from uuid import UUID, uuid5
+
+from airflow_merge_provider.core.merge_record.stored import Stored
 
 NAMESPACE = UUID("6f0d4d3e-5d5b-5c55-9d1f-0d6f6d657267")
 
 
 @dataclass(frozen=True, slots=True)
-class FlowFile:
+class FlowFile(Stored):
     """One file, or the records of one file that share the values of ``partition_by``.
 
     ``arrival`` is in microseconds since 1970 UTC. ``schema`` is the key of a schema that is stored once.
@@ -27,6 +29,9 @@ class FlowFile:
     the file, ``sidecar`` the version of its sidecar, if there was one on arrival.
     """
 
+    optional: ClassVar[tuple[str, ...]] = (
+        "part", "unreadable", "malformed", "rejected", "lost", "unchecked", "sidecar",
+    )  # fmt: skip
     uri: str
     uuid: str
     arrival: int
@@ -48,16 +53,6 @@ class FlowFile:
     def name(self) -> str:
         """The name without its folder."""
         return self.uri.rpartition("/")[2]
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the FlowFile in its stored form, without missing values."""
-        pairs = ((name, getattr(self, name)) for name in self.__slots__)
-        return {name: value for name, value in pairs if value is not None}
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> FlowFile:
-        """Parse the form that ``as_json`` returns."""
-        return cls(**raw)
 
 
 def flowfile_uuid(uri: str, version: str, part: str | None = None) -> str:

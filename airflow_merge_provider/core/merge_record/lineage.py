@@ -21,7 +21,7 @@ SOURCE, FAILURE, ORIGINAL = "source", "failure", "original"
 
 def find_format(config: MergeRecordConfig, path: str) -> str:
     """Return the format of a folder: that of the merged files, or that of their sources."""
-    return str(config.output["format"] if path == config.output_field else config.reader["format"])
+    return (config.output if path == config.output_field else config.reader).format
 
 
 def trace_columns(config: MergeRecordConfig, schemas: RunSchemas) -> dict[str, ColumnLineage]:

@@ -9,9 +9,8 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field as default, replace
+from dataclasses import dataclass, field as default, replace
 from types import MappingProxyType
-from typing import Any
 
 from airflow_merge_provider.core.merge_record.bins import (
     FULL,
@@ -26,14 +25,20 @@ from airflow_merge_provider.core.merge_record.bins import (
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile, inherit_attributes, merge_id
 from airflow_merge_provider.core.merge_record.schema import (
-    Field,
     Schema,
     build_text_keys,
     complete_schema,
     find_unwritable_field,
     unite_schemas,
 )
-from airflow_merge_provider.core.merge_record.state import State, compute_fingerprint, remove_files
+from airflow_merge_provider.core.merge_record.state import (
+    State,
+    WrittenSizes,
+    compute_fingerprint,
+    remove_files,
+)
+from airflow_merge_provider.core.merge_record.stored import Stored
+from airflow_merge_provider.core.protocol import RunToken
 
 MIME_TYPES = {
     "csv": "text/csv",
@@ -58,7 +63,7 @@ class NewFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedMerge:
+class PlannedMerge(Stored):
     """One merged file to write: its sources, its fields and attributes, and the reason."""
 
     id: str
@@ -70,11 +75,11 @@ class PlannedMerge:
     records: int
     bytes: int
     age_ms: int
-    threshold: Mapping[str, Any] = default(default_factory=dict)
+    threshold: Mapping[str, int | None] = default(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedFailure:
+class PlannedFailure(Stored):
     """One failed bin, whose sources are moved to failure together.
 
     ``culprit`` is the uuid of the FlowFile that made it fail.
@@ -88,7 +93,7 @@ class PlannedFailure:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Stored):
     """The actions of a run and the state after it; a stored plan is carried out and not computed again.
 
     ``finished`` are the files that are merged completely, each with the merges that contain it or parts of
@@ -103,32 +108,6 @@ class Plan:
     finished: Mapping[str, tuple[str, ...]] = default(default_factory=dict)
     schemas: Mapping[str, Schema] = default(default_factory=dict)
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the plan in its stored form."""
-        return {
-            "now": self.now,
-            "state": self.state.as_json(),
-            "merges": [_write_ended(merge) for merge in self.merges],
-            "failures": [_write_ended(failure) for failure in self.failures],
-            "lost": list(self.lost),
-            "finished": {uri: list(ids) for uri, ids in self.finished.items()},
-            "schemas": {key: schema.as_json() for key, schema in self.schemas.items()},
-        }
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> Plan:
-        """Parse the form that ``as_json`` returns."""
-        merges = ({**merge, "schema": Schema.from_json(merge["schema"])} for merge in raw["merges"])
-        return cls(
-            now=raw["now"],
-            state=State.from_json(raw["state"]),
-            merges=tuple(PlannedMerge(**_read_ended(merge)) for merge in merges),
-            failures=tuple(PlannedFailure(**_read_ended(failure)) for failure in raw["failures"]),
-            lost=tuple(raw["lost"]),
-            finished={uri: tuple(ids) for uri, ids in raw["finished"].items()},
-            schemas={key: Schema.from_json(schema) for key, schema in raw["schemas"].items()},
-        )
-
     @property
     def is_idle(self) -> bool:
         """Whether no bin ends."""
@@ -139,6 +118,15 @@ class Plan:
         """The number of ended bins by reason."""
         ended = [*(merge.reason for merge in self.merges), *(failure.reason for failure in self.failures)]
         return dict(Counter(reason.code for reason in ended))
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFile(Stored):
+    """A plan with the run that made it and its configuration, so that a later run can carry it out."""
+
+    token: RunToken
+    config: MergeRecordConfig
+    plan: Plan
 
 
 def plan_merges(
@@ -169,7 +157,7 @@ def plan_merges(
         state, arrivals = _set_apart(state, arrivals, lost_values, lambda file, why: replace(file, lost=why))
     if rejected and not config.defragment:
         state, arrivals = _set_apart(state, arrivals, rejected, lambda file, why: replace(file, rejected=why))
-    schemas = {key: Schema.from_json(raw) for key, raw in state.schemas.items()} | dict(arrivals.schemas)
+    schemas = {**state.schemas, **arrivals.schemas}
     open_before = [bin_.remove_flowfiles(()) for bin_ in state.bins]
     bins = Bins(config, open_before, state.next_seq, now)
     for flowfile in arrivals.flowfiles:
@@ -195,7 +183,7 @@ def plan_merges(
         fingerprint=compute_fingerprint(config),
         next_seq=bins.next_seq,
         bins=tuple(bins.open),
-        schemas={key: schemas[key].as_json() for key in sorted(used) if key in schemas},
+        schemas={key: schemas[key] for key in sorted(used) if key in schemas},
     )
     ended_schemas = {source.schema for merge in merges for source in merge.sources}
     merge_schemas = {key: schema for key, schema in schemas.items() if key in ended_schemas}
@@ -235,8 +223,7 @@ def reduce_plan(
     schema_keys = {source.schema for bin_ in bins for source in bin_.sources} | {
         flowfile.schema for flowfile in returned
     }
-    schemas = {**previous_state.schemas, **plan.state.schemas}
-    schemas |= {key: schema.as_json() for key, schema in plan.schemas.items()}
+    schemas = {**previous_state.schemas, **plan.state.schemas, **plan.schemas}
     state = replace(
         plan.state,
         bins=bins,
@@ -255,16 +242,6 @@ def next_expiry(state: State, config: MergeRecordConfig) -> int | None:
     return min(bin_.created_at for bin_ in state.bins) + config.max_bin_age.microseconds
 
 
-def project_record(record: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
-    """Return a record with the fields of a schema: missing fields are None, additional fields are dropped."""
-    return {field["name"]: _find_value(record, field) for field in schema.fields}
-
-
-def _find_value(record: Mapping[str, Any], field: Field) -> Any:
-    names = (name for name in (field["name"], *(field.get("aliases") or ())) if name in record)
-    return record.get(next(names, ""))
-
-
 def _fail_bin(
     ended: EndedBin, problems: Mapping[str, str], describe: Callable[[str, str], Reason]
 ) -> EndedBin:
@@ -281,7 +258,7 @@ def _fail_unwritable(ended: EndedBin, schemas: Mapping[str, Schema], config: Mer
     if ended.failed:
         return ended
     schema = _output_schema([schemas.get(source.schema, Schema()) for source in ended.sources], config)
-    problem = find_unwritable_field(schema, config.output["format"])
+    problem = find_unwritable_field(schema, config.output.format)
     return ended if problem is None else replace(ended, reason=describe_unwritable(problem), failed=True)
 
 
@@ -310,7 +287,7 @@ def _build_merge(
     inherited = inherit_attributes((source.attributes for source in sources), config.attribute_strategy)
     written = {
         "record.count": str(bin_.records),
-        "mime.type": MIME_TYPES[config.output["format"]],
+        "mime.type": MIME_TYPES[config.output.format],
         "merge.count": str(len(sources)),
         "merge.bin.age": str(age_ms),
         "merge.completion.reason": ended.reason.text,
@@ -336,15 +313,15 @@ def _build_failure(ended: EndedBin, generation: int) -> PlannedFailure:
 
 def _output_schema(schemas: Sequence[Schema], config: MergeRecordConfig) -> Schema:
     """Return the fields of an output: the writer's own, the union, or those of the first source."""
-    if (writer_schema := config.output["schema"]) is not None:
-        schema = Schema.from_json(writer_schema)
+    if (writer_schema := config.output.fields) is not None:
+        schema = writer_schema
     elif config.schema_merge == "union":
         schema = unite_schemas(_list_distinct(schemas))
     else:
         # A file without records may have no fields, so the first file that has fields determines the schema.
         named = [schema for schema in schemas if schema.fields]
         schema = complete_schema(named[0], _list_distinct(named)) if named else Schema()
-    if config.output["format"] not in _JSON_FORMATS:
+    if config.output.format not in _JSON_FORMATS:
         return schema
     return replace(schema, fields=tuple(build_text_keys({"fields": schema.fields})["fields"]))
 
@@ -353,20 +330,7 @@ def _list_distinct(schemas: Iterable[Schema]) -> list[Schema]:
     return list({schema.build_key(): schema for schema in schemas}.values())
 
 
-def _write_ended(ended: PlannedMerge | PlannedFailure) -> dict[str, Any]:
-    written = {slot: getattr(ended, slot) for slot in ended.__slots__}
-    written |= {"reason": asdict(ended.reason), "sources": [source.as_json() for source in ended.sources]}
-    if isinstance(ended, PlannedMerge):
-        written["schema"] = ended.schema.as_json()
-    return written
-
-
-def _read_ended(raw: Mapping[str, Any]) -> dict[str, Any]:
-    sources = tuple(FlowFile.from_json(source) for source in raw["sources"])
-    return {**raw, "reason": Reason(**raw["reason"]), "sources": sources}
-
-
-def _describe_threshold(ended: EndedBin, config: MergeRecordConfig) -> dict[str, Any]:
+def _describe_threshold(ended: EndedBin, config: MergeRecordConfig) -> dict[str, int | None]:
     """Return the maximum that a full bin has reached, which NiFi's reason does not include."""
     if ended.reason != FULL or config.defragment:
         return {}
@@ -398,10 +362,12 @@ def estimate_sizes(arrivals: NewFiles, state: State, config: MergeRecordConfig) 
     Before the first merge, and with another ``size_basis``, the files keep their own size.
     """
     learned = state.learned
-    if config.size_basis != "estimated_output" or learned.get("writer") != _hash_writer(config):
+    if config.size_basis != "estimated_output" or learned is None or learned.writer != _hash_writer(config):
         return arrivals
-    records, size = learned["records"], learned["bytes"]
-    files = (replace(flowfile, bytes=flowfile.records * size // records) for flowfile in arrivals.flowfiles)
+    files = (
+        replace(flowfile, bytes=flowfile.records * learned.bytes // learned.records)
+        for flowfile in arrivals.flowfiles
+    )
     return replace(arrivals, flowfiles=tuple(files))
 
 
@@ -410,10 +376,9 @@ def learn_size(state: State, config: MergeRecordConfig, records: int, size: int)
     if not records:
         return state
     writer = _hash_writer(config)
-    previous_sums = state.learned if state.learned.get("writer") == writer else {"records": 0, "bytes": 0}
-    sums = {"records": previous_sums["records"] + records, "bytes": previous_sums["bytes"] + size}
-    return replace(state, learned={"writer": writer, **sums})
+    sums = state.learned if state.learned and state.learned.writer == writer else WrittenSizes(writer)
+    return replace(state, learned=WrittenSizes(writer, sums.records + records, sums.bytes + size))
 
 
 def _hash_writer(config: MergeRecordConfig) -> str:
-    return hashlib.sha256(json.dumps(config.output, sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(config.output.as_json(), sort_keys=True).encode()).hexdigest()[:16]

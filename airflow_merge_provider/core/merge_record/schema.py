@@ -13,7 +13,9 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
+
+from airflow_merge_provider.core.merge_record.stored import Stored
 
 Field = Mapping[str, Any]
 Type = Any
@@ -43,21 +45,12 @@ _NANOS = "_nanos"
 
 
 @dataclass(frozen=True, slots=True)
-class Schema:
+class Schema(Stored):
     """The fields of a FlowFile's records, and the schema text that they come from, if there is one."""
 
+    optional: ClassVar[tuple[str, ...]] = ("text",)
     fields: tuple[Field, ...] = ()
     text: str | None = None
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> Schema:
-        """Parse the form that ``as_json`` returns."""
-        return cls(tuple(raw.get("fields", ())), raw.get("text"))
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the schema in its stored form."""
-        written: dict[str, Any] = {"fields": [dict(field) for field in self.fields]}
-        return written if self.text is None else {**written, "text": self.text}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -204,7 +197,7 @@ def _list_words(kind: Type) -> set[str]:
     )
 
 
-def _canonical_field(field: Field) -> dict[str, Any]:
+def _canonical_field(field: Field) -> Field:
     written = {
         "name": field["name"],
         "type": normalize_type(field["type"]),
@@ -231,17 +224,15 @@ def _union_fields(left: Sequence[Field], right: Sequence[Field]) -> list[Field]:
 
 
 def _union_field(left: Field, right: Field) -> Field:
-    field: dict[str, Any] = {
+    default = left.get("default") if left.get("default") is not None else right.get("default")
+    aliases = sorted((_list_names(left) | _list_names(right)) - {left["name"]})
+    return {
         "name": left["name"],
         "type": _union_type(left["type"], right["type"]),
         "nullable": left.get("nullable", True) or right.get("nullable", True),
+        **({} if default is None else {"default": default}),
+        **({"aliases": aliases} if aliases else {}),
     }
-    default = left.get("default") if left.get("default") is not None else right.get("default")
-    if default is not None:
-        field["default"] = default
-    if aliases := sorted((_list_names(left) | _list_names(right)) - {left["name"]}):
-        field["aliases"] = aliases
-    return field
 
 
 def _list_names(field: Field) -> set[str]:

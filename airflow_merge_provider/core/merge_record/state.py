@@ -1,7 +1,5 @@
 """The state between runs: open bins, their files, and the configuration that grouped them.
 
-Stored locations follow a folder that was moved.
-
 Source: docs/semantics/merge_record.md, State and lease.
 """
 
@@ -9,23 +7,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.merge_record.bins import Bin
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
+from airflow_merge_provider.core.merge_record.schema import Schema
+from airflow_merge_provider.core.merge_record.stored import Stored
 
 FORMAT = 2
-STATE_PREFIX = "state"
-_STATE_FILE = re.compile(r"state-(\d{12})\.json")
-# The key of the folders of a run in what its state tells about it.
-FOLDERS = "folders"
-# The number of runs that can be undone: the states before them are not deleted.
-UNDOABLE_RUNS = 10
 _GROUPING = (
     "merge_strategy", "correlation_attribute_name", "reader", "writer", "attributes", "attribute_sources",
     "partition_by", "schema_identity", "schema_merge",
@@ -33,24 +26,33 @@ _GROUPING = (
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class WrittenSizes(Stored):
+    """The sums of records and bytes that merges have written, and a hash of their writer."""
+
+    writer: str
+    records: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class State(Stored):
     """Everything that a run needs from the runs before.
 
     ``generation`` grows by one with every run that changes the state. ``schemas`` holds each schema of an
     open bin once, by its key. ``done`` are files that stay in place although they have been merged, by their
     version. ``partial`` are the merges that contain parts of a file whose other parts still wait.
     ``returned`` are such parts whose merge was withdrawn: they are offered again, before new files.
-    ``learned`` is the number of records and bytes that each writer has written.
+    ``learned`` is the number of records and bytes that the current writer has written.
     """
 
     generation: int = 0
     fingerprint: str = ""
     next_seq: int = 1
     bins: tuple[Bin, ...] = ()
-    schemas: Mapping[str, Any] = field(default_factory=dict)
+    schemas: Mapping[str, Schema] = field(default_factory=dict)
     done: Mapping[str, str] = field(default_factory=dict)
     partial: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    learned: Mapping[str, Any] = field(default_factory=dict)
+    learned: WrittenSizes | None = None
     returned: tuple[FlowFile, ...] = ()
 
     @property
@@ -63,24 +65,20 @@ class State:
         """The versions of the files that wait, by their URI."""
         return {source.uri: source.version for source in self.sources}
 
+    def is_same(self, other: State) -> bool:
+        """Return whether another state differs at most in its generation and fingerprint."""
+        # A new fingerprint has no effect if there are no bins; existing ones are dissolved, a difference.
+        return self == replace(other, generation=self.generation, fingerprint=self.fingerprint)
+
     def as_json(self) -> dict[str, Any]:
         """Return the state in its stored form."""
-        return {
-            "format": FORMAT,
-            "generation": self.generation,
-            "fingerprint": self.fingerprint,
-            "next_bin": self.next_seq,
-            "schemas": dict(self.schemas),
-            "done": dict(self.done),
-            "partial": {uri: list(ids) for uri, ids in self.partial.items()},
-            "learned": dict(self.learned),
-            "returned": [source.as_json() for source in self.returned],
-            "bins": [_bin_json(bin_) for bin_ in self.bins],
-        }
+        written = Stored.as_json(self)
+        learned = written.pop("learned") or {}
+        return {"format": FORMAT, "next_bin": written.pop("next_seq"), "learned": learned, **written}
 
     @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> State:
-        """Parse the form that ``as_json`` returns.
+    def from_json(cls, raw: Mapping[str, Any]) -> Self:
+        """Parse the stored form.
 
         :raises DataError: when another version of this package wrote it, in another format.
         """
@@ -89,52 +87,15 @@ class State:
                 f"the state has format {raw.get('format')!r}, this package version supports only {FORMAT}: "
                 "use the package version that wrote it"
             )
-        return cls(
-            generation=raw["generation"],
-            fingerprint=raw["fingerprint"],
-            next_seq=raw["next_bin"],
-            bins=tuple(_parse_bin(bin_) for bin_ in raw["bins"]),
-            schemas=raw["schemas"],
-            done=raw["done"],
-            partial={uri: tuple(ids) for uri, ids in raw["partial"].items()},
-            learned=raw["learned"],
-            returned=tuple(FlowFile.from_json(source) for source in raw["returned"]),
+        return super(State, cls).from_json(
+            {**raw, "next_seq": raw["next_bin"], "learned": raw["learned"] or None}
         )
-
-
-def plan_file(generation: int) -> str:
-    """Return the file name of the plan that leads to a generation of the state."""
-    return f"plan-{generation}.json"
-
-
-def state_file(generation: int) -> str:
-    """Return the file name of a state; each state has its own, so that no run overwrites a later state."""
-    return f"state-{generation:012d}.json"
-
-
-def find_state_file(names: Iterable[str]) -> str | None:
-    """Return the file of the last state among the names of a folder; None if there is none."""
-    return max(filter(_STATE_FILE.fullmatch, names), default=None)
-
-
-def list_old_states(names: Iterable[str], generation: int) -> list[str]:
-    """Return the state files that are obsolete once a state is written: those that no undo needs."""
-    all_names = list(names)
-    if state_file(generation) not in all_names:
-        return []
-    oldest = state_file(max(0, generation - UNDOABLE_RUNS))
-    return [name for name in all_names if _STATE_FILE.fullmatch(name) and name < oldest]
-
-
-def list_generations(names: Iterable[str]) -> list[int]:
-    """Return the generations whose states are among the names of a folder, newest first."""
-    matches = (_STATE_FILE.fullmatch(name) for name in names)
-    return sorted((int(match[1]) for match in matches if match), reverse=True)
 
 
 def compute_fingerprint(config: MergeRecordConfig) -> str:
     """Return a hash of the settings that determine how files are grouped; thresholds are not included."""
-    grouping = config.model_dump(mode="json", include=set(_GROUPING))
+    raw = config.as_json()
+    grouping = {name: raw[name] for name in _GROUPING}
     return hashlib.sha256(json.dumps(grouping, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -168,63 +129,3 @@ def update_files(state: State, update: Callable[[FlowFile], FlowFile]) -> State:
             partial[update(source).uri] = partial.pop(source.uri)
     bins = tuple(replace(bin_, sources=[update(source) for source in bin_.sources]) for bin_ in state.bins)
     return replace(state, bins=bins, partial=partial, returned=tuple(map(update, state.returned)))
-
-
-def _bin_json(bin_: Bin) -> dict[str, Any]:
-    label, expected = " / ".join(part for part in bin_.group if part), bin_.expected
-    return {
-        "id": bin_.id,
-        "seq": bin_.seq,
-        "group": list(bin_.group),
-        "label": label,
-        "created_at": bin_.created_at,
-        "expected": expected,
-        "sources": [source.as_json() for source in bin_.sources],
-    }
-
-
-def _parse_bin(raw: Mapping[str, Any]) -> Bin:
-    bin_ = Bin(raw["seq"], tuple(raw["group"]), raw["created_at"], expected=raw["expected"])
-    for source in raw["sources"]:
-        bin_.add_flowfile(FlowFile.from_json(source))
-    return bin_
-
-
-LOCATION = "location"
-# Values that users define are not changed.
-_KEPT = "attributes"
-
-
-def find_roots(old_path: str, new_path: str) -> tuple[str, str]:
-    """Return the old and the new root of a move, given a folder below them before and after the move.
-
-    >>> find_roots("/old/lake/state", "/mnt/lake/state")
-    ('/old', '/mnt')
-    """
-    while True:
-        old_parent, _, old_name = old_path.rpartition("/")
-        new_parent, _, new_name = new_path.rpartition("/")
-        if old_name != new_name or not old_parent or not new_parent:
-            return old_path, new_path
-        old_path, new_path = old_parent, new_parent
-
-
-def relocate_files(raw: Any, old_folder: str, new_folder: str) -> Any:
-    """Return JSON in which the locations of files below one folder are replaced by locations below another.
-
-    >>> relocate_files({"uri": "/old/in/a", "done": {"/old/in/b": "1"}, "key": "/older"}, "/old", "/mnt")
-    {'uri': '/mnt/in/a', 'done': {'/mnt/in/b': '1'}, 'key': '/older'}
-    """
-    if isinstance(raw, str):
-        is_inside = raw == old_folder or raw.startswith(f"{old_folder}/")
-        return new_folder + raw[len(old_folder) :] if is_inside else raw
-    if isinstance(raw, list):
-        return [relocate_files(item, old_folder, new_folder) for item in raw]
-    if isinstance(raw, dict):
-        return {
-            relocate_files(name, old_folder, new_folder): value
-            if name == _KEPT
-            else relocate_files(value, old_folder, new_folder)
-            for name, value in raw.items()
-        }
-    return raw

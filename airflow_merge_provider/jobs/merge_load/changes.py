@@ -184,13 +184,6 @@ def map_values(mapping: Mapping[str, str], column: Column) -> Column:
     return F.create_map(*[F.lit(value) for pair in mapping.items() for value in pair])[column]
 
 
-def count_only(rows: DataFrame, counted: str) -> DataFrame:
-    """Return one row that changes nothing and carries the number of rows."""
-    return rows.agg(F.count("*").alias(WEIGHT)).select(
-        F.lit(NOTHING).alias(ACTION), F.lit(counted).alias(COUNTED), WEIGHT
-    )
-
-
 def union_rows(frames: Sequence[DataFrame]) -> DataFrame:
     """Return the union of DataFrames; columns that are missing in one of them are NULL there."""
     return reduce(lambda union, frame: union.unionByName(frame, allowMissingColumns=True), frames)

@@ -6,23 +6,24 @@ Source: docs/semantics/merge_record.md, Record counts and sizes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType, VariantType
 
-from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
+from airflow_merge_provider.core.file_options import find_option
+from airflow_merge_provider.core.merge_record.config import FileFormat, MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
 from airflow_merge_provider.core.merge_record.plan import NewFiles
 from airflow_merge_provider.core.merge_record.schema import Schema, find_unwritable_field, replace_void
-from airflow_merge_provider.jobs.merge_record.csv_facts import SortedFiles, sort_csv_files
 from airflow_merge_provider.jobs.merge_record.files.listing import FileQueue, QueuedFile
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage
 from airflow_merge_provider.jobs.merge_record.readers import containers, formats, gather
 from airflow_merge_provider.jobs.merge_record.readers.file_readers import (
     ContainerReader,
+    CsvColumnsReader,
     FileFacts,
     FileReader,
     JsonArraysReader,
@@ -44,10 +45,12 @@ from airflow_merge_provider.jobs.merge_record.readers.spark_types import (
     is_too_deep,
     spark_schema,
 )
+from airflow_merge_provider.jobs.spark.files import csv_structure
 from airflow_merge_provider.jobs.spark.files.file_problem import UnreadableError, describe_error
 from airflow_merge_provider.jobs.spark.files.raw_texts import build_row_finder
 from airflow_merge_provider.jobs.spark.text_values import has_type
 
+SortedFiles = tuple[list[tuple[FileReader, list[str]]], dict[str, FileFacts]]
 _COLON = "its path contains a colon, which Hadoop does not support"
 _COUNT = "record.count"
 _PACKED = "Spark rounds numbers of JSON arrays that are compressed so (decompress it, or write JSON lines)"
@@ -76,8 +79,8 @@ def find_arrivals(
         fact = facts.get(file.uri) or FileFacts(unreadable=file.wrong or _COLON)
         if reserved_name := find_reserved_name(fact.schema.names):
             fact = FileFacts(unreadable=fact.unreadable or f"the field name {reserved_name!r} is reserved")
-        if (fact.records or fact.schema.fields) and config.output["schema"] is None:
-            unwritable = find_unwritable_field(fact.schema, config.output["format"])
+        if (fact.records or fact.schema.fields) and config.output.schema is None:
+            unwritable = find_unwritable_field(fact.schema, config.output.format)
             fact = replace(fact, unreadable=fact.unreadable or unwritable)
         key = fact.schema.build_key(config.schema_identity)
         schemas[key] = fact.schema
@@ -141,12 +144,12 @@ def _group_late_files(
     """Return files of one schema in groups that are validated together, and the facts of other files."""
     reader, sizes = config.reader, {file.uri: file.size for file in files}
     readers: list[tuple[FileReader, list[str]]] = [(TypedReader(reader, schema), list(sizes))]
-    if reader["format"] in _FOOTERS:
+    if reader.format in _FOOTERS:
         counts = {file.uri: file.records for file in files}
         readers = [(ContainerReader(reader, schema, counts), list(sizes))]
     facts: dict[str, FileFacts] = {}
-    if reader["format"] == "csv":
-        readers, facts = sort_csv_files(records, source, sizes, reader, schema)
+    if reader.format == "csv":
+        readers, facts = _sort_csv_files(records, source, sizes, reader, schema)
     return [
         FileGroup(kind, tuple(uris), records.spool.find_locations(uris), sum(sizes[uri] for uri in uris))
         for kind, uris in readers
@@ -171,7 +174,7 @@ def _find_facts(
     trusted = _read_trusted_counts(remaining_files, config)
     is_late = config.validate == "on_merge" and config.knows_schema
     groups: list[FileGroup] = []
-    if config.reader["format"] == "json" and not is_late:
+    if config.reader.format == "json" and not is_late:
         remaining_files = [file for file in remaining_files if file.uri not in trusted]
         groups, readers = _gather_lines(records, source, remaining_files, readers, config)
     for file_reader, uris in readers:
@@ -216,7 +219,7 @@ def _settle_schemas(
         for uri, fact in settled.items()
         if fact.inferred is not None
     }
-    find_lossy = build_lossy_finder(is_array=config.reader["format"] == "json-array")
+    find_lossy = build_lossy_finder(is_array=config.reader.format == "json-array")
     for name, lossy in containers.ask_files(source, list(doubtful), find_lossy).items():
         uri = doubtful[name]
         fact = facts[uri]
@@ -238,14 +241,14 @@ def _refuse_mixtures(
     source: Storage, config: MergeRecordConfig, facts: Mapping[str, FileFacts]
 ) -> dict[str, FileFacts]:
     """Return the facts of JSON files with a field of several types, unless the user asks for its text."""
-    if config.schema_merge == "union" or config.output["schema"] is not None:
+    if config.schema_merge == "union" or config.output.schema is not None:
         return {}
     mixed = {
         uri.removeprefix(f"{source.location}/"): uri
         for uri, fact in facts.items()
         if fact.inferred is not None and has_type(fact.inferred, (VariantType,))
     }
-    find_mixture = build_mixture_finder(is_array=config.reader["format"] == "json-array")
+    find_mixture = build_mixture_finder(is_array=config.reader.format == "json-array")
     problems = containers.ask_files(source, list(mixed), find_mixture)
     return {
         mixed[name]: FileFacts(records=facts[mixed[name]].records, unreadable=str(problem))
@@ -256,10 +259,10 @@ def _refuse_mixtures(
 
 def _name_void(schema: Schema, config: MergeRecordConfig) -> Schema:
     """Return a schema in which fields without values have a type, unless it comes from other files."""
-    if config.reader["schema"] is not None or config.defragment or config.schema_merge == "union":
+    if config.reader.schema is not None or config.defragment or config.schema_merge == "union":
         return schema
     # The metadata of Parquet says int.
-    return replace_void(schema, "int" if config.reader["format"] == "parquet" else "string")
+    return replace_void(schema, "int" if config.reader.format == "parquet" else "string")
 
 
 def _gather_lines(
@@ -273,9 +276,9 @@ def _gather_lines(
 
     :return: the groups of the gathered files, and the readers of the remaining files with their URIs.
     """
-    options, is_near = list(config.reader["options"]), records.spool.is_near()
-    raw = config.reader["schema"]
-    schema = None if raw is None else spark_schema(Schema.from_json(raw))
+    options, is_near = list(config.reader.options), records.spool.is_near()
+    fields = config.reader.fields
+    schema = None if fields is None else spark_schema(fields)
     worth = gather.is_worth_it(files, options, is_near=is_near, has_schema=schema is not None)
     lines = gather.gather_objects(source, files, schema) if worth else None
     if lines is None:
@@ -308,14 +311,14 @@ def _refuse_row_tags(
     source: Storage, facts: Mapping[str, FileFacts], config: MergeRecordConfig
 ) -> dict[str, FileFacts]:
     """Return the facts of XML files in which Spark finds no record because no element has this name."""
-    if config.reader["format"] != "xml":
+    if config.reader.format != "xml":
         return {}
     empty = {
         uri.removeprefix(f"{source.location}/"): uri
         for uri, fact in facts.items()
         if not fact.records and not fact.unreadable and not fact.malformed
     }
-    find_rows = build_row_finder(config.reader["options"])
+    find_rows = build_row_finder(config.reader.options)
     problems = containers.ask_files(source, list(empty), find_rows)
     return {
         empty[name]: FileFacts(unreadable=str(problem))
@@ -370,23 +373,91 @@ def _sort_files(
 
     :return: the readers with the URIs of their files, and the facts of files that Spark need not inspect.
     """
-    reader, word = config.reader, config.reader["format"]
-    explicit = None if reader["schema"] is None else Schema.from_json(reader["schema"])
+    reader, word = config.reader, config.reader.format
+    explicit = reader.fields
     if word in _FOOTERS:
         return _by_footer(source, files, config, explicit)
     uris = [file.uri for file in files]
     if word == "csv":
-        return sort_csv_files(records, source, uris, reader, explicit)
+        return _sort_csv_files(records, source, uris, reader, explicit)
     if explicit is not None:
         return [(TypedReader(reader, explicit), uris)], {}
     return [(JsonArraysReader() if word == "json-array" else JsonLinesReader(reader), uris)], {}
+
+
+def _sort_csv_files(
+    records: Records, source: Storage, uris: Iterable[str], reader: FileFormat, schema: Schema | None
+) -> SortedFiles:
+    """Group CSV files by header and line end, because Spark binds columns by position.
+
+    :param schema: the schema of the reader; None if it is inferred.
+    :return: the readers with the URIs of their files, and the facts of files that Spark need not inspect.
+    """
+    has_header = find_option(formats.read_options(reader), "header").lower() == "true"
+    facts: dict[str, FileFacts] = {}
+    groups: dict[tuple[tuple[str, ...], str], dict[str, int | None]] = {}
+    for uri, file in records.scan_csv(source, uris, reader, is_whole=True).items():
+        if isinstance(file, UnreadableError):
+            facts[uri] = FileFacts(unreadable=str(file))
+            continue
+        columns = file.cells if has_header else tuple(f"_c{index}" for index in range(len(file.cells)))
+        if fact := _find_csv_fact(file, columns, schema, has_header=has_header):
+            facts[uri] = fact
+            continue
+        count = file.records if has_header or file.records is None else file.records + 1
+        # Files without a header that share a schema are read in the same way, whatever their number of cells.
+        groups.setdefault((columns if schema is None else (), file.line_end), {})[uri] = count
+    return [
+        (_build_csv_reader(formats.set_line_end(reader, line_end), columns, schema, counts), list(counts))
+        for (columns, line_end), counts in groups.items()
+    ], facts
+
+
+def _build_csv_reader(
+    reader: FileFormat,
+    columns: tuple[str, ...],
+    schema: Schema | None,
+    counts: Mapping[str, int | None],
+) -> FileReader:
+    known_counts = {uri: count for uri, count in counts.items() if count is not None}
+    if schema is None:
+        return CsvColumnsReader(reader, columns, known_counts)
+    return TypedReader(reader, schema, known_counts)
+
+
+def _find_csv_fact(
+    file: csv_structure.CsvFile, columns: tuple[str, ...], schema: Schema | None, *, has_header: bool
+) -> FileFacts | None:
+    """Return the facts of a file whose records need not or cannot be read, or None."""
+    if problem := _find_wrong_header(columns, schema, has_header=has_header):
+        return FileFacts(unreadable=problem)
+    if file.problem:
+        return (
+            FileFacts(unreadable=file.problem)
+            if schema is None
+            else FileFacts(schema, malformed=file.problem)
+        )
+    return None if columns else FileFacts(schema or Schema())
+
+
+def _find_wrong_header(columns: tuple[str, ...], schema: Schema | None, *, has_header: bool) -> str | None:
+    """Return why a file's columns cannot be bound to names, or None."""
+    if problem := csv_structure.find_repeated_name(columns, is_case_sensitive=True):
+        return problem
+    if reserved_name := find_reserved_name(columns):
+        return f"the field name {reserved_name!r} is reserved"
+    if has_header and not columns:
+        return "it has no header"
+    if has_header and schema is not None and columns != schema.names:
+        return f"its header is {', '.join(columns)}, but the schema columns are {', '.join(schema.names)}"
+    return None
 
 
 def _by_footer(
     source: Storage, files: Sequence[QueuedFile], config: MergeRecordConfig, explicit: Schema | None
 ) -> SortedFiles:
     reader = config.reader
-    footers = containers.ask_files(source, [file.entry.name for file in files], _FOOTERS[reader["format"]])
+    footers = containers.ask_files(source, [file.entry.name for file in files], _FOOTERS[reader.format])
     facts: dict[str, FileFacts] = {}
     schemas: dict[str, Schema] = {}
     counts: dict[str, dict[str, int]] = {}

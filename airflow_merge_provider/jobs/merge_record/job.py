@@ -17,12 +17,18 @@ from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.expectations.result import REJECTED_FILES, ExpectationResult
 from airflow_merge_provider.core.file_options import find_option
 from airflow_merge_provider.core.merge_record.bins import COUNTS
-from airflow_merge_provider.core.merge_record.config import PLACES, MergeRecordConfig
+from airflow_merge_provider.core.merge_record.config import PLACES, FileFormat, MergeRecordConfig
+from airflow_merge_provider.core.merge_record.journal import FOLDERS, RunFolders, StateFile
 from airflow_merge_provider.core.merge_record.landing import Listing, list_unknown_names, sort_listing
-from airflow_merge_provider.core.merge_record.plan import Plan, estimate_sizes, learn_size, reduce_plan
-from airflow_merge_provider.core.merge_record.schema import Schema, find_unwritable_field, unite_schemas
+from airflow_merge_provider.core.merge_record.plan import (
+    Plan,
+    PlanFile,
+    estimate_sizes,
+    learn_size,
+    reduce_plan,
+)
+from airflow_merge_provider.core.merge_record.schema import find_unwritable_field, unite_schemas
 from airflow_merge_provider.core.merge_record.state import (
-    FOLDERS,
     State,
     compute_fingerprint,
     dissolve_bins,
@@ -30,7 +36,7 @@ from airflow_merge_provider.core.merge_record.state import (
 )
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.report import RowCounts
-from airflow_merge_provider.core.run.previous_run import RESULT
+from airflow_merge_provider.core.run.previous_run import RESULT, TOKEN
 from airflow_merge_provider.core.run.reporter import EXPECTATIONS, Progress, RunReporter, RunResult
 from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.core.run_mode import FULL_REFRESH, RunMode
@@ -76,7 +82,7 @@ def run_with(
     """
     works = _Run(engine, opened, config, request, progress)
     dry = request.until != "commit"
-    with nullcontext() if dry else works.journal.lease.hold_lease(request.run.model_dump()):
+    with nullcontext() if dry else works.journal.lease.hold_lease(request.run):
         if dry:
             return works.preview_run()
         finish_undo(works.journal, opened, progress)
@@ -131,33 +137,29 @@ class _Run:
 
     def carry_out(self) -> dict[str, Any]:
         """Complete an unfinished plan, then plan and merge new files, and return the report."""
-        token = self.request.run.model_dump()
-        state, previous_report = self.journal.read_state()
+        state, commit = self.journal.read_state()
         result: RunResult | None = None
         self.journal.clear_old_files(state)
-        unfinished_plan = self.journal.find_unfinished_plan(state)
+        unfinished = self.journal.find_unfinished_plan(state)
         is_done = False
-        if unfinished_plan is not None:
-            self.progress.log_line(
-                f"resuming the unfinished plan of run {unfinished_plan['token']['run_id']}"
-            )
-            self._resumed = unfinished_plan["token"]["run_id"]
-            resumed = Plan.from_json(unfinished_plan["plan"])
-            result = self._execute_plan(
-                resumed, state, MergeRecordConfig.parse(unfinished_plan["config"]), is_resumed=True
-            )
+        if isinstance(unfinished, PlanFile):
+            self._resumed = unfinished.token.run_id
+            self.progress.log_line(f"resuming the unfinished plan of run {self._resumed}")
+            result = self._execute_plan(unfinished.plan, state, unfinished.config, is_resumed=True)
             state, _ = self.journal.read_state()
             # A retry of the task that wrote the plan is complete, unless merges of the plan were withdrawn.
-            is_done = unfinished_plan["token"] == token and len(self.plans[-1].merges) == len(resumed.merges)
+            is_complete = len(self.plans[-1].merges) == len(unfinished.plan.merges)
+            is_done = unfinished.token == self.request.run and is_complete
         if not is_done:
             plan, new_file_count = self._plan_merges(state)
-            if not plan.is_idle or new_file_count or _is_different(plan.state, state):
+            if not plan.is_idle or new_file_count or not plan.state.is_same(state):
                 result = self._execute_plan(plan, state, self.config, new_file_count)
-        if result is None and previous_report.get("token") == token and RESULT in previous_report:
+        is_retry = self.request.run.is_same_attempt(commit.state.get(TOKEN))
+        if result is None and is_retry and RESULT in commit.state:
             # A retry reports the result of an earlier attempt that had completed everything.
-            result = RunResult.from_state(previous_report)
+            result = RunResult.from_state(commit.state)
             self.reporter.add_expectations(
-                map(ExpectationResult.model_validate, previous_report.get(EXPECTATIONS) or ())
+                map(ExpectationResult.model_validate, commit.state.get(EXPECTATIONS) or ())
             )
         return self._build_report(result, state)
 
@@ -228,11 +230,10 @@ class _Run:
         if plan.is_idle:
             self.plans.append(plan)
             result = self._build_result(previous_state, new_file_count)
-            self.journal.save_state(previous_state, plan.state, self._build_report_data(result, config))
+            self.journal.save_state(previous_state, self._build_state_file(plan.state, result, config))
             return result
         if not is_resumed:
-            stored = {"config": _to_raw_config(config), "plan": plan.as_json()}
-            self.journal.write_plan(plan.state.generation, {"token": self.request.run.model_dump(), **stored})
+            self.journal.write_plan(plan.state.generation, PlanFile(self.request.run, config, plan))
         folders = self._open_folders(config)
         published = self._publish_merges(plan, folders, config, is_resumed=is_resumed)
         # Spark Connect may look for the files of a frame to release it: they are moved afterwards.
@@ -241,25 +242,25 @@ class _Run:
             plan = reduce_plan(plan, previous_state, published.manifests, config)
         self.plans.append(plan)
         manifests = published.manifests.values()
-        self.uris |= {id_: str(manifest["uri"]) for id_, manifest in published.manifests.items()}
+        self.uris |= {id_: str(manifest.uri) for id_, manifest in published.manifests.items()}
         with self.progress.time_step("move"):
             self.journal.lease.check_lease()
             moved = routing.route_sources(plan, folders, config)
-            lines = routing.build_ledger(plan, self.uris, moved, config, self.request.run.model_dump())
+            lines = routing.build_ledger(plan, self.uris, moved, config, self.request.run)
             ledger_uri = self.journal.write_ledger(plan.state.generation, lines)
         result = self._build_result(previous_state, new_file_count, ledger=ledger_uri)
-        written = (sum(manifest[name] for manifest in manifests) for name in ("records", "bytes"))
-        self.journal.save_state(
-            previous_state, learn_size(plan.state, config, *written), self._build_report_data(result, config)
-        )
+        records = sum(manifest.records for manifest in manifests)
+        size = sum(manifest.bytes or 0 for manifest in manifests)
+        new_state = learn_size(plan.state, config, records, size)
+        self.journal.save_state(previous_state, self._build_state_file(new_state, result, config))
         if published.error is not None:
             raise published.error
         return result
 
-    def _build_report_data(self, result: RunResult, config: MergeRecordConfig) -> dict[str, Any]:
-        """Return what the state tells about the run: its report for a retry, and its folders for an undo."""
-        folders = {name: getattr(config, name) for name in PLACES}
-        return {**self.reporter.build_state(result), FOLDERS: folders}
+    def _build_state_file(self, state: State, result: RunResult, config: MergeRecordConfig) -> StateFile:
+        """Return a state with what it tells of the run: its report for a retry, its folders for an undo."""
+        folders = RunFolders(**{name: getattr(config, name) for name in PLACES})
+        return StateFile(state, {**self.reporter.build_state(result), FOLDERS: folders.as_json()})
 
     def _publish_merges(
         self, plan: Plan, folders: Folders, config: MergeRecordConfig, *, is_resumed: bool
@@ -331,15 +332,6 @@ class _Run:
             self.progress.record_schema(uri, spark_schema(schema).jsonValue()["fields"])
 
 
-def _is_different(new_state: State, previous_state: State) -> bool:
-    """Return whether two states differ in more than their generation and fingerprint.
-
-    A new fingerprint has no effect if there are no bins; existing bins are dissolved, which is a difference.
-    """
-    same = replace(new_state, generation=previous_state.generation, fingerprint=previous_state.fingerprint)
-    return same.as_json() != previous_state.as_json()
-
-
 def _resolve_config(request: JobRequest) -> MergeRecordConfig:
     """Check the configuration, and resolve its locations and schemas.
 
@@ -351,37 +343,26 @@ def _resolve_config(request: JobRequest) -> MergeRecordConfig:
         for name in PLACES
         if getattr(config, name) is None and name != "original"
     ]
-    changes: dict[str, Any] = {}
-    for name in ("reader", "writer"):
-        described = getattr(config, name)
-        if described is not None and described["schema"] is not None:
+    changes: dict[str, FileFormat] = {}
+    for name, described in (("reader", config.reader), ("writer", config.writer)):
+        if described is not None and described.schema is not None:
             try:
-                changes[name] = {**described, "schema": parse_schema(described["schema"])}
+                changes[name] = replace(described, schema=parse_schema(described.schema))
             except (PySparkException, ValueError) as error:
                 problems.append(Problem(f"{name}.schema", "schema", str(error).splitlines()[0]))
-    if (writer := changes.get("writer")) is not None:
-        wrong = find_unwritable_field(Schema.from_json(writer["schema"]), writer["format"])
+    config = config.model_copy(update=changes)
+    if config.writer is not None and config.writer.fields is not None:
+        wrong = find_unwritable_field(config.writer.fields, config.writer.format)
         problems += [] if wrong is None else [Problem("writer.schema", "schema", wrong)]
-    encoding = find_option(config.output["options"], "encoding")
-    if config.output["format"] == "json-array" and encoding.upper().startswith(("UTF-16", "UTF-32")):
+    encoding = find_option(config.output.options, "encoding")
+    if config.output.format == "json-array" and encoding.upper().startswith(("UTF-16", "UTF-32")):
         message = f"json-array files cannot be written in {encoding}"
         problems.append(Problem("writer.options", "options", message, "use UTF-8, or the format json"))
-    for name in PLACES:
-        if getattr(config, name) is not None:
-            changes[name] = resolve_dataset(getattr(config, name), request.warehouse, at=name).path
+    locations = {name: getattr(config, name) for name in PLACES if getattr(config, name) is not None}
+    paths = {name: resolve_dataset(at, request.warehouse, at=name).path for name, at in locations.items()}
     if problems:
         raise ConfigError.from_problems(problems)
-    return config.model_copy(update=changes)
-
-
-def _to_raw_config(config: MergeRecordConfig) -> dict[str, Any]:
-    """Convert a checked configuration back to raw options that can be parsed again."""
-    raw = {name: getattr(config, name) for name in type(config).model_fields}
-    for name in ("max_bin_age", "settle_time"):
-        raw[name] = None if raw[name] is None else raw[name].text
-    for name in ("max_records", "max_bins"):
-        raw[name] = "unlimited" if raw[name] is None else raw[name]
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in raw.items()}
+    return config.model_copy(update=paths)
 
 
 def _build_opener(spark: SparkSession) -> Open:

@@ -170,7 +170,7 @@ def choose_read_schema(
 
     It is another one than that of the sources if values of JSON become texts.
     """
-    if config.reader["schema"] is not None or config.reader["format"] not in ("json", "json-array"):
+    if config.reader.schema is not None or config.reader.format not in ("json", "json-array"):
         return schema
     read_schema = read_as_texts(schema, target)
     if read_schema != schema:

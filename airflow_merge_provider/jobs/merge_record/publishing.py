@@ -7,18 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from airflow_merge_provider.core.errors import JobError
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
-from airflow_merge_provider.core.merge_record.landing import Listing
+from airflow_merge_provider.core.merge_record.journal import Manifest
+from airflow_merge_provider.core.merge_record.landing import SIDECAR, FileEntry, Listing
 from airflow_merge_provider.core.merge_record.plan import Plan, PlannedMerge
 from airflow_merge_provider.core.run.reporter import Progress
-from airflow_merge_provider.jobs.merge_record import routing
 from airflow_merge_provider.jobs.merge_record.engine import Engine
-from airflow_merge_provider.jobs.merge_record.files.journal import WITHDRAWN, Journal
+from airflow_merge_provider.jobs.merge_record.files.journal import Journal, to_json
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage
 from airflow_merge_provider.jobs.merge_record.routing import Folders
+from airflow_merge_provider.jobs.merge_record.writing import StagedFile
 
+_FILE_PREFIX = "merged"
 _LEASE_ID_CHARS = 8
 
 
@@ -30,7 +32,7 @@ class PublishResult:
     because one of its files is in ``changed`` (URIs), or because ``error`` prevented it from being written.
     """
 
-    manifests: Mapping[str, dict[str, Any]]
+    manifests: Mapping[str, Manifest]
     changed: tuple[str, ...] = ()
     error: Exception | None = None
 
@@ -77,7 +79,7 @@ class Publisher:
         return PublishResult(manifests, tuple(changed), error)
 
     def _write_merges(
-        self, plan: Plan, merges: Sequence[PlannedMerge], folder: str, manifests: dict[str, dict[str, Any]]
+        self, plan: Plan, merges: Sequence[PlannedMerge], folder: str, manifests: dict[str, Manifest]
     ) -> tuple[list[PlannedMerge], list[str], Exception | None]:
         """Write merges and publish those whose files have not changed meanwhile.
 
@@ -98,20 +100,57 @@ class Publisher:
             return [], [], error
         unchanged_merges, changed = self._split_off_changed(merges)
         with self.progress.time_step("publish"):
-            manifests |= routing.publish_merges(unchanged_merges, staged, staging, self.folders, self.journal)
+            published = self.folders.merged.for_each(
+                lambda merge: self._publish_merge(merge, staged[merge.id], staging), unchanged_merges
+            )
+        manifests |= {manifest.merge_id: manifest for manifest in published}
         return [], changed, None
 
-    def _find_decided(self, plan: Plan) -> tuple[dict[str, dict[str, Any]], list[PlannedMerge]]:
+    def _publish_merge(self, merge: PlannedMerge, staged: StagedFile, staging: Storage) -> Manifest:
+        """Write the sidecar of a merged file, move the file to the target, and commit its manifest."""
+        merged, name = self.folders.merged, f"{_FILE_PREFIX}-{merge.id}{staged.suffix}"
+        merged.write_file(f"{name}{SIDECAR}", to_json(_describe_output(merge, name), indent=1))
+        self.journal.lease.check_lease()
+        staging.move_file(staged.name, merged, name)
+        entry = merged.find_entry(name)
+        if entry is None or entry.size != staged.size:
+            uri = merged.build_uri(name)
+            raise JobError(f"{uri}: another program has changed the new file: retry the task")
+        return self._commit_output(merge, entry)
+
+    def _find_output(self, merge: PlannedMerge) -> Manifest | None:
+        """Commit an output that a run had moved to the target before it crashed; None if there is none."""
+        prefixed_names = self.folders.merged.list_prefixed(f"{_FILE_PREFIX}-{merge.id}")
+        names = [name for name in prefixed_names if not name.endswith(SIDECAR)]
+        entry = self.folders.merged.find_entry(names[0]) if names else None
+        return None if entry is None else self._commit_output(merge, entry)
+
+    def _commit_output(self, merge: PlannedMerge, entry: FileEntry) -> Manifest:
+        manifest = Manifest(
+            merge.id,
+            uri=self.folders.merged.build_uri(entry.name),
+            records=merge.records,
+            bytes=entry.size,
+            version=entry.version,
+            reason=merge.reason.text,
+            code=merge.reason.code,
+            attributes=_describe_output(merge, entry.name),
+            sources=tuple(source.uri for source in merge.sources),
+        )
+        self.journal.publish_merge(manifest)
+        return manifest
+
+    def _find_decided(self, plan: Plan) -> tuple[dict[str, Manifest], list[PlannedMerge]]:
         """Return the manifests of merges that an earlier run has published, and the undecided merges."""
-        manifests: dict[str, dict[str, Any]] = {}
+        manifests: dict[str, Manifest] = {}
         undecided: list[PlannedMerge] = []
         for merge in plan.merges:
             manifest = self.journal.read_manifest(merge.id)
             # A run may have crashed after it moved the output and before it wrote the manifest.
-            manifest = manifest or routing.find_output(merge, self.folders, self.journal)
+            manifest = manifest or self._find_output(merge)
             if manifest is None:
                 undecided.append(merge)
-            elif not manifest.get(WITHDRAWN):
+            elif not manifest.withdrawn:
                 manifests[merge.id] = manifest
         return manifests, undecided
 
@@ -123,3 +162,7 @@ class Publisher:
             merge for merge in merges if changed.isdisjoint(source.uri for source in merge.sources)
         ]
         return unchanged_merges, sorted(changed)
+
+
+def _describe_output(merge: PlannedMerge, name: str) -> dict[str, str]:
+    return {"filename": name, "path": "./", **merge.attributes, "uuid": merge.id}

@@ -1,4 +1,4 @@
-"""Routing of files after planning: outputs, originals and failures, and the lines of the ledger.
+"""Routing of source files after planning: originals and failures, and the lines of the ledger.
 
 Every step is idempotent, so that it may be repeated after a crash.
 Source: docs/semantics/merge_record.md, Steps of a run.
@@ -7,37 +7,28 @@ Source: docs/semantics/merge_record.md, Steps of a run.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
-from airflow_merge_provider.core.errors import JobError
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
-from airflow_merge_provider.core.merge_record.landing import LONGEST_NAME, SIDECAR, FileEntry
+from airflow_merge_provider.core.merge_record.journal import (
+    LedgerLine,
+    LedgerSource,
+    MovedFile,
+    Outcome,
+)
+from airflow_merge_provider.core.merge_record.landing import LONGEST_NAME, SIDECAR
 from airflow_merge_provider.core.merge_record.plan import Plan, PlannedFailure, PlannedMerge
-from airflow_merge_provider.jobs.merge_record.files.journal import Journal, to_json
+from airflow_merge_provider.core.protocol import RunToken
+from airflow_merge_provider.jobs.merge_record.files.journal import to_json
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage
-from airflow_merge_provider.jobs.merge_record.writing import StagedFile
 
-# The key of the place to which a run has moved a source, in the ledger.
-MOVED = "moved"
-_FILE_PREFIX = "merged"
 # Where the folders of originals and failures keep the sidecars that their files arrived with, for an undo.
 _ARRIVED = "_sidecars"
 # The number of characters that remain of the stem, and of the ending, of a name that is too long.
 _SHORT = 20
-
-
-@dataclass(frozen=True, slots=True)
-class MovedFile:
-    """Where a source was moved, the UUID in its sidecar there, and the version of the file there."""
-
-    folder: str
-    name: str
-    uuid: str
-    version: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,67 +41,6 @@ class Folders:
     original: Storage | None
 
 
-def publish_merges(
-    merges: Sequence[PlannedMerge],
-    staged: Mapping[str, StagedFile],
-    staging: Storage,
-    folders: Folders,
-    journal: Journal,
-) -> dict[str, dict[str, Any]]:
-    """Publish merged files and commit each with its manifest; return the manifests by merge ID."""
-    manifests = folders.merged.for_each(
-        lambda merge: _publish_merge(merge, staged[merge.id], staging, folders, journal), merges
-    )
-    return {merge.id: manifest for merge, manifest in zip(merges, manifests, strict=True)}
-
-
-def _publish_merge(
-    merge: PlannedMerge, staged: StagedFile, staging: Storage, folders: Folders, journal: Journal
-) -> dict[str, Any]:
-    """Write the sidecar of a merged file, move the file to the target, and commit it with its manifest."""
-    name = f"{_FILE_PREFIX}-{merge.id}{staged.suffix}"
-    folders.merged.write_file(f"{name}{SIDECAR}", _write_json(_describe_output(merge, name)))
-    journal.lease.check_lease()
-    staging.move_file(staged.name, folders.merged, name)
-    entry = folders.merged.find_entry(name)
-    if entry is None or entry.size != staged.size:
-        raise JobError(
-            f"{folders.merged.build_uri(name)}: another program has changed the new file: retry the task"
-        )
-    return _commit_output(merge, entry, folders, journal)
-
-
-def find_output(merge: PlannedMerge, folders: Folders, journal: Journal) -> dict[str, Any] | None:
-    """Commit an output that a run had moved to the target before it crashed; None if there is none."""
-    prefixed_names = folders.merged.list_prefixed(f"{_FILE_PREFIX}-{merge.id}")
-    names = [name for name in prefixed_names if not name.endswith(SIDECAR)]
-    entry = folders.merged.find_entry(names[0]) if names else None
-    return None if entry is None else _commit_output(merge, entry, folders, journal)
-
-
-def _commit_output(
-    merge: PlannedMerge, entry: FileEntry, folders: Folders, journal: Journal
-) -> dict[str, Any]:
-    manifest = {
-        "merge_id": merge.id,
-        "uri": folders.merged.build_uri(entry.name),
-        "records": merge.records,
-        "bytes": entry.size,
-        # An undo deletes this file, and no other one with its name.
-        "version": entry.version,
-        "reason": merge.reason.text,
-        "code": merge.reason.code,
-        "attributes": _describe_output(merge, entry.name),
-        "sources": [source.uri for source in merge.sources],
-    }
-    journal.publish_merge(merge.id, manifest)
-    return manifest
-
-
-def _describe_output(merge: PlannedMerge, name: str) -> dict[str, str]:
-    return {"filename": name, "path": "./", **merge.attributes, "uuid": merge.id}
-
-
 def route_sources(plan: Plan, folders: Folders, config: MergeRecordConfig) -> dict[str, MovedFile]:
     """Move finished and failed sources out of the source folder; return where they are, by URI.
 
@@ -120,13 +50,15 @@ def route_sources(plan: Plan, folders: Folders, config: MergeRecordConfig) -> di
     """
     merged = {source.uri: source for merge in plan.merges for source in merge.sources}
     steps: dict[str, Callable[[], MovedFile | None]] = {}
+    original = None if config.original_action == "delete" else folders.original
     if config.original_action != "keep":
         for uri, ids in plan.finished.items():
-            steps[uri] = _build_original_step(merged[uri], ids, folders, config)
+            steps[uri] = _build_step(merged[uri], folders, original, {"merge.uuid": ",".join(ids)})
     for failure in plan.failures:
         for source in failure.sources:
             # A file with several parts is moved once.
-            steps.setdefault(source.uri, _build_failure_step(source, failure, folders))
+            added = _describe_failure(failure)
+            steps.setdefault(source.uri, _build_step(source, folders, folders.failure, added))
     moved_files = folders.source.for_each(lambda step: step(), steps.values())
     return {uri: moved for uri, moved in zip(steps, moved_files, strict=True) if moved is not None}
 
@@ -136,96 +68,77 @@ def build_ledger(
     uris: Mapping[str, str],
     moved_files: Mapping[str, MovedFile],
     config: MergeRecordConfig,
-    token: Mapping[str, Any],
-) -> Iterator[dict[str, Any]]:
+    token: RunToken,
+) -> Iterator[LedgerLine]:
     """Yield a ledger line for each bin that ended, and for each file of a bin that no longer exists.
 
     :param uris: the merged files by merge ID.
     :param moved_files: where the sources were moved, by URI.
     :param token: the run that executed the plan.
     """
-    run = {"run": dict(token)}
     for merge in plan.merges:
-        yield {
-            **_build_line(merge, plan.now, moved_files),
-            **run,
-            "outcome": "merged",
-            "uri": uris[merge.id],
-            "records": merge.records,
-            "bytes": merge.bytes,
-            "size_basis": config.size_basis,
-            "bin_age_ms": merge.age_ms,
-            "threshold": dict(merge.threshold),
-            "details": f"Records Merged due to: {merge.reason.text}",
-            "attributes": dict(merge.attributes),
-        }
+        yield replace(
+            _build_line(merge, "merged", plan.now, moved_files, token),
+            uri=uris[merge.id],
+            records=merge.records,
+            bytes=merge.bytes,
+            size_basis=config.size_basis,
+            bin_age_ms=merge.age_ms,
+            threshold=merge.threshold,
+            details=f"Records Merged due to: {merge.reason.text}",
+            attributes=merge.attributes,
+        )
     for failure in plan.failures:
-        line = {**_build_line(failure, plan.now, moved_files), **run}
-        yield {**line, "outcome": "failed", "culprit": _find_culprit(failure)}
+        line = _build_line(failure, "failed", plan.now, moved_files, token)
+        yield replace(line, culprit=_find_culprit(failure))
     for uri in plan.lost:
-        yield {"merge_id": None, "at": plan.now, **run, "outcome": "lost", "sources": [{"uri": uri}]}
+        yield LedgerLine("lost", plan.now, (LedgerSource(uri),), token)
 
 
 def _build_line(
-    ended: PlannedMerge | PlannedFailure, now: int, moved_files: Mapping[str, MovedFile]
-) -> dict[str, Any]:
-    return {
-        "merge_id": ended.id,
-        "at": now,
-        "bin": ended.bin,
-        "code": ended.reason.code,
-        "reason": ended.reason.text,
-        "sources": [
-            {
-                "uri": source.uri,
-                "uuid": source.uuid,
-                "records": source.records,
-                "part": source.part,
-                "version": source.version,
-                "size": source.size,
-                **({MOVED: asdict(moved)} if (moved := moved_files.get(source.uri)) else {}),
-            }
-            for source in ended.sources
-        ],
-    }
+    ended: PlannedMerge | PlannedFailure,
+    outcome: Outcome,
+    now: int,
+    moved_files: Mapping[str, MovedFile],
+    token: RunToken,
+) -> LedgerLine:
+    sources = (
+        LedgerSource(
+            source.uri, source.uuid, source.records, source.part, source.version, source.size,
+            moved_files.get(source.uri),
+        )
+        for source in ended.sources
+    )  # fmt: skip
+    reason = ended.reason
+    return LedgerLine(outcome, now, tuple(sources), token, ended.id, ended.bin, reason.code, reason.text)
 
 
-def _build_original_step(
-    source: FlowFile, ids: Iterable[str], folders: Folders, config: MergeRecordConfig
+def _build_step(
+    source: FlowFile, folders: Folders, target: Storage | None, added: Mapping[str, str]
 ) -> Callable[[], MovedFile | None]:
+    """Return what moves a source to a folder, or deletes it if there is none, together with its sidecar."""
     name = _build_name(source, folders)
-    target = None if config.original_action == "delete" else folders.original
 
-    def route_original() -> MovedFile | None:
+    def route_source() -> MovedFile | None:
         moved = None
         if target is not None:
-            moved = _move_source(source, folders, target, {"merge.uuid": ",".join(ids)})
+            moved = _move_source(source, folders, target, added)
         elif claimed := folders.source.claim_file(name, source.version):
             folders.source.delete_path(claimed)
         _route_sidecar(source, name, folders, target)
         return moved
 
-    return route_original
+    return route_source
 
 
-def _build_failure_step(
-    source: FlowFile, failure: PlannedFailure, folders: Folders
-) -> Callable[[], MovedFile | None]:
-    name = _build_name(source, folders)
-    added = {
+def _describe_failure(failure: PlannedFailure) -> dict[str, str]:
+    culprit = _find_culprit(failure)
+    return {
         "failure.reason": failure.reason.text,
         "failure.code": failure.reason.code,
         "failure.bin": failure.bin,
+        **({"failure.culprit": culprit} if culprit else {}),
     }
-    if culprit := _find_culprit(failure):
-        added["failure.culprit"] = culprit
-
-    def route_failure() -> MovedFile | None:
-        moved = _move_source(source, folders, folders.failure, added)
-        _route_sidecar(source, name, folders, folders.failure)
-        return moved
-
-    return route_failure
 
 
 def _route_sidecar(source: FlowFile, name: str, folders: Folders, target: Storage | None) -> None:

@@ -8,29 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
 
 from airflow_merge_provider.core.errors import ConflictError
+from airflow_merge_provider.core.merge_record.journal import FileKey, LedgerLine, ReturnedCopy, StateFile
 from airflow_merge_provider.core.merge_record.landing import SIDECAR
 from airflow_merge_provider.core.merge_record.state import update_files
-from airflow_merge_provider.core.run.previous_run import TOKEN
 from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.core.table_history import UNDO
 from airflow_merge_provider.core.undo.files import (
-    RETURNED,
-    FileKey,
     FilesUndo,
     ReturnedFile,
     ReturnedVersions,
+    UndoFile,
     WithdrawnOutput,
     build_undone_lines,
 )
 from airflow_merge_provider.jobs.merge_record.files.journal import Journal
 from airflow_merge_provider.jobs.merge_record.files.storage import Open
 from airflow_merge_provider.jobs.merge_record.routing import build_arrived_name, build_unique_name
-
-# The key of an undo in the plan file.
-UNDO_PLAN = "undo"
 
 
 def finish_undo(journal: Journal, opened: Open, progress: Progress) -> None:
@@ -39,21 +34,21 @@ def finish_undo(journal: Journal, opened: Open, progress: Progress) -> None:
     :raises ConflictError: when another run has gone on with it.
     """
     state, _ = journal.read_state()
-    plan = journal.find_unfinished_plan(state) or {}
-    if UNDO_PLAN in plan:
-        progress.log_line(f"completing the undo of run {plan[TOKEN]['run_id']}")
-        carry_out_undo(FilesUndo.from_json(plan[UNDO_PLAN]), journal, opened, progress)
+    plan = journal.find_unfinished_plan(state)
+    if isinstance(plan, UndoFile):
+        progress.log_line(f"completing the undo of run {plan.token.run_id}")
+        carry_out_undo(plan, journal, opened, progress)
 
 
-def carry_out_undo(undo: FilesUndo, journal: Journal, opened: Open, progress: Progress) -> None:
+def carry_out_undo(plan: UndoFile, journal: Journal, opened: Open, progress: Progress) -> None:
     """Execute the plan of an undo, which is in the journal.
 
     :raises ConflictError: when another run has gone on with it.
     """
-    token, find_folder = undo.report_data[TOKEN], cache(opened)
+    undo, find_folder = plan.undo, cache(opened)
 
     def withdraw_output(output: WithdrawnOutput) -> None:
-        journal.withdraw_published(output.merge_id, token)
+        journal.withdraw_published(output.merge_id, plan.token)
         folder = find_folder(output.folder)
         for name in (output.name, f"{output.name}{SIDECAR}"):
             folder.delete_path(name)
@@ -66,34 +61,34 @@ def carry_out_undo(undo: FilesUndo, journal: Journal, opened: Open, progress: Pr
         journal.lease.check_lease()
         # The ledger ends the copying: files that were copied are compared with those that still exist.
         if (lines := journal.read_ledger(undo.state.generation)) is None:
-            lines = _copy_files(undo, journal, find_folder)
-        sources = (source for line in lines for source in line["sources"])
-        returned_files = {(source["uri"], source["version"]): source.get(RETURNED) for source in sources}
+            lines = _copy_files(plan, journal, find_folder)
+        returned_files = {source.key: source.returned for line in lines for source in line.sources}
         for folder, files in _group_files(undo).items():
             find_folder(folder).for_each(lambda file: _delete_moved(file, returned_files, find_folder), files)
     versions = read_returned_versions(journal)
     versions.add_lines(lines)
     state = update_files(undo.state, versions.update_file)
-    journal.save_state(journal.read_state()[0], state, undo.report_data)
+    journal.save_state(journal.read_state()[0], StateFile(state, undo.report_data))
 
 
 def read_returned_versions(journal: Journal) -> ReturnedVersions:
     """Return the versions of the files that the undos of a journal have moved back."""
     versions = ReturnedVersions()
-    for generation, run_data in sorted(journal.list_report_data().items()):
-        if UNDO in run_data:
-            versions.add_lines(journal.read_ledger(generation) or ())
+    for commit in reversed(journal.list_commits()):
+        if UNDO in commit.state:
+            versions.add_lines(journal.read_ledger(commit.version) or ())
     return versions
 
 
-def _copy_files(undo: FilesUndo, journal: Journal, find_folder: Open) -> list[dict[str, Any]]:
+def _copy_files(plan: UndoFile, journal: Journal, find_folder: Open) -> list[LedgerLine]:
     """Copy the source files back, and write and return the ledger lines, with the versions of the copies."""
-    returned_files: dict[FileKey, dict[str, Any] | None] = {}
+    undo = plan.undo
+    returned_files: dict[FileKey, ReturnedCopy | None] = {}
     for folder, files in _group_files(undo).items():
         copies = find_folder(folder).for_each(lambda file: _copy_back(file, find_folder), files)
         returned_files |= {file.key: copy for file, copy in zip(files, copies, strict=True)}
     undone_lines = (line for generation in undo.undone for line in journal.read_ledger(generation) or ())
-    lines = list(build_undone_lines(undone_lines, returned_files, undo.now, undo.report_data[TOKEN]))
+    lines = list(build_undone_lines(undone_lines, returned_files, undo.now, plan.token))
     journal.write_ledger(undo.state.generation, lines)
     return lines
 
@@ -105,7 +100,7 @@ def _group_files(undo: FilesUndo) -> dict[str, list[ReturnedFile]]:
     return folders
 
 
-def _copy_back(file: ReturnedFile, find_folder: Open) -> dict[str, Any] | None:
+def _copy_back(file: ReturnedFile, find_folder: Open) -> ReturnedCopy | None:
     """Copy a file back to the source folder, then the sidecar that it arrived with; return their versions.
 
     If a new file has taken its name since the plan was made, its name gets the UUID of the FlowFile. No run
@@ -127,18 +122,14 @@ def _copy_back(file: ReturnedFile, find_folder: Open) -> dict[str, Any] | None:
     has_arrived = folder.find_entry(arrived_name) is not None
     is_copied = has_arrived and folder.copy_new(arrived_name, source, sidecar_name)
     sidecar = source.find_entry(sidecar_name) if is_copied else None
-    return {
-        "uri": source.build_uri(name),
-        "version": entry.version,
-        "sidecar": sidecar and sidecar.version,
-    }
+    return ReturnedCopy(source.build_uri(name), entry.version, sidecar.version if sidecar else None)
 
 
 def _delete_moved(
-    file: ReturnedFile, returned_files: Mapping[FileKey, Mapping[str, Any] | None], find_folder: Open
+    file: ReturnedFile, returned_files: Mapping[FileKey, ReturnedCopy | None], find_folder: Open
 ) -> None:
     """Delete a file that was copied back from the folder to which a run had moved it, with its sidecars."""
-    returned = returned_files.get(file.key) or {}
-    arrived_names = [build_arrived_name(file.uuid)] if returned.get("sidecar") else []
+    returned = returned_files.get(file.key)
+    arrived_names = [build_arrived_name(file.uuid)] if returned and returned.sidecar else []
     for name in (file.name, f"{file.name}{SIDECAR}", *arrived_names):
         find_folder(file.folder).delete_path(name)

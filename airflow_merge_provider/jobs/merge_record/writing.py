@@ -111,12 +111,12 @@ def _write_merges(
     frame = frame.observe(observed, F.count(F.lit(1)).alias("records"), *counts)
     tasks = min(len(merges), 2 * count_cores())
     frame = frame.repartition(tasks, SLOT)
-    if config.output["format"] == "json-array":
+    if config.output.format == "json-array":
         frame = _as_arrays(spark, frame, schema, merges, config)
     elif not schema.fields:
         frame = frame.withColumn(_LINE, _build_json_text(schema, config))
     ordered = frame.sortWithinPartitions(SLOT, *_ORDER).drop(*_ORDER)
-    is_text = config.output["format"] == "json-array" or not schema.fields
+    is_text = config.output.format == "json-array" or not schema.fields
     _save_frame(ordered, spark, config, staging.build_uri(folder), is_text=is_text)
     metrics = observed.get
     problems = [problem for number, (_, problem) in enumerate(losses) if metrics[f"loss{number}"]]
@@ -132,7 +132,7 @@ def _write_merges(
 
 def _list_losses(schema: Schema, config: MergeRecordConfig) -> list[tuple[Column, Problem]]:
     """Return when readers of the written file would find another value, with the problem to report."""
-    kind, options = config.output["format"], config.output["options"]
+    kind, options = config.output.format, config.output.options
     if kind != "csv" or len(schema.names) != 1 or find_option(options, "nullValue"):
         return []
     (name,) = schema.names
@@ -173,7 +173,7 @@ def _save_frame(
     output = config.output
     # These options override session settings that could split the file of a bin.
     options = {**formats.write_options(output), "maxRecordsPerFile": "0", **_COMMIT}
-    kind = "text" if is_text else spark_format(spark, output["format"])
+    kind = "text" if is_text else spark_format(spark, output.format)
     writer = frame.write.format(kind).options(**options).mode("overwrite")
     (writer.partitionBy(SLOT) if SLOT in frame.columns else writer).save(location)
 
@@ -186,7 +186,7 @@ def _write_empty(
     folder: str,
 ) -> dict[str, StagedFile]:
     """Write a file without records for each merge: only the fields, an empty array, or an empty file."""
-    kind = config.output["format"]
+    kind = config.output.format
     staged_files: dict[str, StagedFile] = {}
     content = _EMPTY_FILES.get(kind)
     suffix = f".{kind.removesuffix('-array')}"

@@ -5,13 +5,24 @@ Source: docs/undo.md, Files.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
+from airflow_merge_provider.core.errors import DataError
+from airflow_merge_provider.core.merge_record.journal import (
+    FOLDERS,
+    STATE_PREFIX,
+    FileKey,
+    LedgerLine,
+    LedgerSource,
+    MovedFile,
+    RunFolders,
+    find_state_file,
+)
 from airflow_merge_provider.core.merge_record.landing import SIDECAR
-from airflow_merge_provider.core.merge_record.state import FOLDERS, STATE_PREFIX, State, find_state_file
+from airflow_merge_provider.core.merge_record.state import State
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.report import RowCounts
 from airflow_merge_provider.core.run.previous_run import TOKEN, RunCommit
@@ -21,20 +32,18 @@ from airflow_merge_provider.core.undo.choice import UndoChoice, build_refusal
 from airflow_merge_provider.core.undo.config import COUNTS, UndoConfig
 from airflow_merge_provider.core.undo.decision import NOTHING_IN_FORCE
 from airflow_merge_provider.core.undo.files import (
-    FileKey,
     FilesUndo,
     ReturnedFile,
     ReturnedVersions,
+    UndoFile,
     WithdrawnOutput,
     build_files_result,
     choose_files_undo,
-    refuse_files,
+    describe_files,
 )
-from airflow_merge_provider.jobs.merge_record.files.journal import WITHDRAWN, Journal
+from airflow_merge_provider.jobs.merge_record.files.journal import Journal
 from airflow_merge_provider.jobs.merge_record.files.storage import Open, Storage
-from airflow_merge_provider.jobs.merge_record.routing import MOVED, MovedFile
 from airflow_merge_provider.jobs.merge_record.withdrawal import (
-    UNDO_PLAN,
     carry_out_undo,
     finish_undo,
     read_returned_versions,
@@ -65,13 +74,14 @@ class FileSearch:
             if ledger := RunResult.from_state(run.state).details.get("ledger"):
                 self._missing_ledgers.append(ledger)
             return
-        locations = run.state[FOLDERS]
-        source = self.opened(locations["source"])
-        folders = [self.opened(locations[name]) for name in ("original", "failure") if locations[name]]
-        merged = [line for line in lines if line["outcome"] == "merged"]
-        self._find_outputs(merged, self.opened(locations["merged"]))
+        locations = RunFolders.from_commit(run)
+        source = self.opened(locations.source)
+        targets = (locations.original, locations.failure)
+        folders = [self.opened(location) for location in targets if location]
+        merged = [line for line in lines if line.outcome == "merged"]
+        self._find_outputs(merged, self.opened(locations.merged))
         self._find_sources(merged, source, folders, self._missing_originals)
-        failed = [line for line in lines if line["outcome"] == "failed"]
+        failed = [line for line in lines if line.outcome == "failed"]
         self._find_sources(failed, source, folders, self.missing_failures)
 
     def refuse_problems(self) -> None:
@@ -79,64 +89,56 @@ class FileSearch:
 
         :raises DataError: with every reason.
         """
-        refuse_files(
-            [
-                (
-                    "outputs that were changed or removed since, whose records may be in use",
-                    "put them back with their times, or move their originals to the source folder by hand",
-                    self._changed_outputs,
-                ),
-                (
-                    "merged source files that no longer exist or have changed",
-                    "an undo needs them: use original_action 'move', and keep the originals",
-                    self._missing_originals,
-                ),
-                (
-                    "new files in the source folder with the names of files to move back",
-                    "let the task merge them first, or rename them",
-                    self._taken_names,
-                ),
-                (
-                    "files of the ledger that no longer exist",
-                    "restore them from a backup",
-                    self._missing_ledgers,
-                ),
-            ]
-        )
+        problems = [
+            *describe_files(
+                "outputs that were changed or removed since, whose records may be in use",
+                "put them back with their times, or move their originals to the source folder by hand",
+                self._changed_outputs,
+            ),
+            *describe_files(
+                "merged source files that no longer exist or have changed",
+                "an undo needs them: use original_action 'move', and keep the originals",
+                self._missing_originals,
+            ),
+            *describe_files(
+                "new files in the source folder with the names of files to move back",
+                "let the task merge them first, or rename them",
+                self._taken_names,
+            ),
+            *describe_files(
+                "files of the ledger that no longer exist",
+                "restore them from a backup",
+                self._missing_ledgers,
+            ),
+        ]
+        if problems:
+            raise DataError.from_problems(problems)
 
-    def _find_outputs(self, lines: Sequence[Mapping[str, Any]], folder: Storage) -> None:
-        def check_output(line: Mapping[str, Any]) -> WithdrawnOutput | None:
-            manifest = self.journal.read_manifest(line["merge_id"]) or {}
-            name = str(line["uri"]).removeprefix(f"{folder.location}/")
+    def _find_outputs(self, lines: Sequence[LedgerLine], folder: Storage) -> None:
+        def check_output(line: LedgerLine) -> WithdrawnOutput | None:
+            merge_id = str(line.merge_id)
+            manifest = self.journal.read_manifest(merge_id)
+            name = str(line.uri).removeprefix(f"{folder.location}/")
             entry = folder.find_entry(name)
-            is_unchanged = (
-                entry is not None
-                and entry.size == manifest.get("bytes")
-                and entry.version == manifest.get("version")
-            )
-            if manifest.get(WITHDRAWN) or not is_unchanged:
+            if manifest is None or manifest.withdrawn or entry is None:
                 return None
-            return WithdrawnOutput(line["merge_id"], folder.location, name)
+            is_unchanged = (entry.size, entry.version) == (manifest.bytes, manifest.version)
+            return WithdrawnOutput(merge_id, folder.location, name) if is_unchanged else None
 
         for line, output in zip(lines, folder.for_each(check_output, lines), strict=True):
             if output is None:
-                self._changed_outputs.append(str(line["uri"]))
+                self._changed_outputs.append(str(line.uri))
                 continue
             self.outputs.append(output)
-            self.records += line["records"]
+            self.records += line.records or 0
 
     def _find_sources(
-        self,
-        lines: Sequence[Mapping[str, Any]],
-        source: Storage,
-        folders: Sequence[Storage],
-        missing: list[str],
+        self, lines: Sequence[LedgerLine], source: Storage, folders: Sequence[Storage], missing: list[str]
     ) -> None:
         """Find the sources of merges or failures: in place, or in the folders to which they were moved."""
-        parts: dict[FileKey, list[Mapping[str, Any]]] = {}
-        for part in (part for line in lines for part in line["sources"]):
-            version = self.returned_versions.find_key(part["uri"], part["version"])
-            parts.setdefault(version, []).append(part)
+        parts: dict[FileKey, list[LedgerSource]] = {}
+        for part in (part for line in lines for part in line.sources):
+            parts.setdefault(self.returned_versions.find_key(part.key), []).append(part)
         # Another file with the same name and content was moved to another place.
         moved_files = {(file.folder, file.name) for file in self.files}
         versions = [
@@ -144,9 +146,9 @@ class FileSearch:
             for version in parts
             if version not in self.sources
             or any(
-                (part[MOVED]["folder"], part[MOVED]["name"]) not in moved_files
+                (part.moved.folder, part.moved.name) not in moved_files
                 for part in parts[version]
-                if MOVED in part
+                if part.moved is not None
             )
         ]
 
@@ -179,16 +181,16 @@ class _Location:
 
 
 def _find_location(
-    version: FileKey, parts: Sequence[Mapping[str, Any]], source: Storage, folders: Sequence[Storage]
+    version: FileKey, parts: Sequence[LedgerSource], source: Storage, folders: Sequence[Storage]
 ) -> _Location:
     """Find a source file that was merged or has failed, from its parts in the ledger."""
     name = version[0].removeprefix(f"{source.location}/")
     entry = source.find_entry(name)
     candidates = (
-        (folder, MovedFile(**part[MOVED]))
+        (folder, part.moved)
         for folder in folders
         for part in parts
-        if MOVED in part and part[MOVED]["folder"] == folder.location
+        if part.moved is not None and part.moved.folder == folder.location
     )
     file = next((moved for folder, moved in candidates if _has_file(folder, moved)), None)
     if file is None:
@@ -235,32 +237,23 @@ def undo_files(journal: Journal, opened: Open, request: JobRequest, progress: Pr
     target = resolve_dataset(config.target, request.warehouse, at="target")
     reporter = RunReporter(lambda _: None, request, progress, COUNTS, target, {}, None)
     if reporter.is_dry_run:
-        return _preview_undo(journal, opened, config, reporter)
-    token = request.run.model_dump()
-    with journal.lease.hold_lease(token):
+        planned = _plan_undo(journal, opened, config, reporter)
+        return reporter.build_report(_build_noop() if planned is None else planned[1])
+    with journal.lease.hold_lease(request.run):
         finish_undo(journal, opened, progress)
-        for run_data in journal.list_report_data().values():
-            if run_data.get(TOKEN) == token and UNDO in run_data:
-                return reporter.build_report(_build_retry(run_data), changed=True)
+        for commit in journal.list_commits():
+            if UNDO in commit.state and request.run.is_same_attempt(commit.state.get(TOKEN)):
+                result = RunResult.from_state(commit.state)
+                reason = f"{result.reason}; an earlier attempt of this run has completed it"
+                return reporter.build_report(replace(result, reason=reason), changed=True)
         planned = _plan_undo(journal, opened, config, reporter)
         if planned is None:
             return reporter.build_report(_build_noop())
         undo, result = planned
-        journal.write_plan(undo.state.generation, {TOKEN: token, UNDO_PLAN: undo.as_json()})
-        carry_out_undo(undo, journal, opened, progress)
+        plan = UndoFile(request.run, undo)
+        journal.write_plan(undo.state.generation, plan)
+        carry_out_undo(plan, journal, opened, progress)
     return reporter.build_report(result, changed=True)
-
-
-def _build_retry(run_data: Mapping[str, Any]) -> RunResult:
-    result = RunResult.from_state(run_data)
-    return replace(result, reason=f"{result.reason}; an earlier attempt of this run has completed it")
-
-
-def _preview_undo(
-    journal: Journal, opened: Open, config: UndoConfig, reporter: RunReporter
-) -> dict[str, Any]:
-    planned = _plan_undo(journal, opened, config, reporter)
-    return reporter.build_report(_build_noop() if planned is None else planned[1])
 
 
 def _build_noop() -> RunResult:
@@ -278,8 +271,7 @@ def _plan_undo(
     if journal.find_unfinished_plan(current_state):
         message = f"a run has left an unfinished plan in {journal.location}"
         raise build_refusal("target", message, "run the task, which completes it")
-    report_data = journal.list_report_data()
-    choice = choose_files_undo(config, report_data)
+    choice = choose_files_undo(config, journal.list_commits())
     if choice is None:
         return None
     with reporter.progress.time_step("check files"):
@@ -323,6 +315,5 @@ def _has_state(folder: Storage) -> bool:
 
 
 def _find_merged_folder(journal: Journal) -> str | None:
-    _, newest_data = journal.read_state()
-    folders: Mapping[str, str] = newest_data.get(FOLDERS) or {}
-    return folders.get("merged")
+    _, commit = journal.read_state()
+    return RunFolders.from_commit(commit).merged if FOLDERS in commit.state else None

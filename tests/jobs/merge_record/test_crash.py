@@ -9,13 +9,14 @@ import os
 import subprocess
 import threading
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from airflow_merge_provider.core.errors import ConflictError, DataError
-from airflow_merge_provider.jobs.merge_record.files.lease import identify_process
+from airflow_merge_provider.jobs.merge_record.files.journal import identify_process
 from airflow_merge_provider.jobs.merge_record.files.storage import LocalStorage, Storage
 from tests.jobs.merge_record.landing import Landing, PlainEngine
 from tests.tagged_store import Killed
@@ -215,7 +216,7 @@ def test_a_lease_of_a_process_that_is_gone_is_taken_over(tmp_path: Path) -> None
     lease = tmp_path / "state" / "lease.json"
     lease.parent.mkdir()
     child = subprocess.Popen(["/bin/sleep", "100"])
-    process = identify_process(child.pid)
+    process = asdict(identify_process(child.pid))
     lease.write_text(json.dumps({"id": "x", "owner": {}, "process": process}))
     with pytest.raises(ConflictError):
         landing.run_job()
@@ -239,7 +240,7 @@ def test_a_process_of_elsewhere_is_not_looked_for_here(other: Any, tmp_path: Pat
     landing = build_landing(tmp_path)
     lease = tmp_path / "state" / "lease.json"
     lease.parent.mkdir()
-    process = other and {**identify_process(os.getpid()), "pid": 2**22 + 1, **other}
+    process = other and {**asdict(identify_process(os.getpid())), "pid": 2**22 + 1, **other}
     # Neither the clock nor the host name of the other machine matters.
     lease_content = {"id": "x", "owner": {}, "host": os.uname().nodename, "pid": 2**22 + 1}
     lease.write_text(json.dumps({**lease_content, "process": process}))

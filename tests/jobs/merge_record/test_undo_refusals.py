@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from airflow_merge_provider.core.errors import DataError
+from airflow_merge_provider.core.merge_record.journal import UNDOABLE_RUNS
 from airflow_merge_provider.core.merge_record.landing import SIDECAR
-from airflow_merge_provider.core.merge_record.state import UNDOABLE_RUNS
 from tests.jobs.merge_record.test_crash import Mortal
 from tests.jobs.merge_record.test_undo import build_landing, put_files
 from tests.tagged_store import Killed

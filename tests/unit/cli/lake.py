@@ -12,7 +12,8 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from airflow_merge_provider.core.merge_record.bins import Bin
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
-from airflow_merge_provider.core.merge_record.state import State, state_file
+from airflow_merge_provider.core.merge_record.journal import state_file
+from airflow_merge_provider.core.merge_record.state import State
 from airflow_merge_provider.core.source_offset import SourceOffset, write_offsets
 from tests.unit.cli.conftest import build_result, build_state, name_owner
 

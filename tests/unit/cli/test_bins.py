@@ -11,7 +11,8 @@ import pytest
 from airflow_merge_provider.cli import main as cli
 from airflow_merge_provider.core.merge_record.bins import Bin
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
-from airflow_merge_provider.core.merge_record.state import State, state_file
+from airflow_merge_provider.core.merge_record.journal import state_file
+from airflow_merge_provider.core.merge_record.state import State
 
 AT = 1_700_000_000_000_000
 
@@ -82,6 +83,21 @@ def test_the_merged_folder_names_the_bins_too(
     (open_bin,) = report["open_bins"]
     assert (open_bin["bin"], open_bin["group"], open_bin["files"]) == ("bin-4", "sunday", 1)
     assert (open_bin["records"], open_bin["bytes"], open_bin["expected_files"]) == (2, 20, 3)
+
+
+def test_a_folder_that_was_moved_names_its_files_where_they_are(
+    state_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A state and its ledger that were written elsewhere name the files below the folder as it is now."""
+    state = state_path / state_file(3)
+    state.write_text(json.dumps({**json.loads(state.read_text()), "location": "/old/state"}))
+    line = {"at": AT, "outcome": "merged", "sources": [], "uri": "/old/merged/m-3.json"}
+    write_ledger(state_path, 3, {**line, "records": 1, "bytes": 2})
+
+    assert cli.main(["bins", "merged", "--warehouse", str(tmp_path), "--limit", "1", "--json"]) == 0
+
+    (report,) = json.loads(capsys.readouterr().out)
+    assert [line["uri"] for line in report["ended"]] == [str(tmp_path / "merged/m-3.json")]
 
 
 def test_a_state_without_bins_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider.cli import main as cli
-from airflow_merge_provider.core.merge_record.state import State, state_file
+from airflow_merge_provider.core.merge_record.journal import state_file
+from airflow_merge_provider.core.merge_record.state import State
 from tests.unit.cli.conftest import build_result, build_state, run_on_terminal
 
 ROWS = [{"id": 1}, {"id": 2}]

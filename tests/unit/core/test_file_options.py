@@ -94,7 +94,7 @@ def test_an_option_with_none_is_left_out() -> None:
     options = {"nullValue": None, "header": True}
     config = MergeRecordConfig.parse({"reader": {"format": "csv", "options": options}})
 
-    assert config.reader["options"] == {"header": "true"}
+    assert config.reader.options == {"header": "true"}
     dataset = resolve_dataset({"dataset": "/f", "format": "csv", "options": options}, None)
     assert dataset.options == {"header": "true"}
 

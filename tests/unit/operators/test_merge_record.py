@@ -102,7 +102,7 @@ def test_rendered_templates_are_numbers_again(monkeypatch: pytest.MonkeyPatch) -
 
     config = MergeRecordConfig.parse(request_of(operator, monkeypatch).config)
 
-    assert (config.min_records, config.flush, config.reader["format"]) == (3, True, "csv")
+    assert (config.min_records, config.flush, config.reader.format) == (3, True, "csv")
     assert config.correlation_attribute_name == "7"
 
 

@@ -69,6 +69,8 @@ def test_an_expired_bin_is_a_reason(landing: Any) -> None:
 def test_lower_thresholds_are_a_reason(landing: Any) -> None:
     """Lower thresholds end the wait, because they apply to open bins at once."""
     assert landing(min_records=1).find_reason() == "1 bins are due (FULL_ENOUGH)"
+    writer = {"format": "json", "schema": "id INT"}
+    assert landing(min_records=1, writer=writer).find_reason() == "1 bins are due (FULL_ENOUGH)"
 
 
 def test_a_file_of_a_bin_that_changed_or_vanished_is_a_reason(landing: Any, tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from pyspark.sql import Column, functions as F, types as T
 
 from airflow_merge_provider.core.file_options import find_option
+from airflow_merge_provider.core.merge_record.config import FileFormat
 from airflow_merge_provider.core.merge_record.schema import NAME_PATTERNS, Schema
 from airflow_merge_provider.jobs.merge_record.readers.formats import write_options
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import spark_schema
@@ -36,13 +36,13 @@ _NO_XML = r"[^\t\n\r\x{20}-\x{D7FF}\x{E000}-\x{FFFD}\x{10000}-\x{10FFFF}]"
 _LAST_SECOND = (-999_999, -1)
 
 
-def describe_unwritable_value(schema: Schema, output: Mapping[str, Any]) -> Column | None:
+def describe_unwritable_value(schema: Schema, output: FileFormat) -> Column | None:
     """Return the field and the value of a record that the merged file cannot hold, or else NULL.
 
     :return: None if the files hold every record of the schema.
     """
-    rule = _RULES.get(output["format"])
-    if output["format"] == "csv":
+    rule = _RULES.get(output.format)
+    if output.format == "csv":
         options = write_options(output)
         encoding = find_option(options, "encoding")
         lacking = LACKING.get(encoding)

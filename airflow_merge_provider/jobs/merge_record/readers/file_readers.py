@@ -9,12 +9,13 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as T
 from pyspark.sql.types import FloatType, StringType, StructField, StructType, VariantType
 
 from airflow_merge_provider.core.change_plan.shown_rows import mask_text
+from airflow_merge_provider.core.merge_record.config import FileFormat
 from airflow_merge_provider.core.merge_record.schema import VOID, Schema
 from airflow_merge_provider.jobs.merge_record.readers import formats
 from airflow_merge_provider.jobs.merge_record.readers.formats import BAD, BLOCK, FILE, PLACE, POSITION
@@ -134,7 +135,7 @@ class SchemaReader:
 
     def __init__(
         self,
-        reader: Mapping[str, Any],
+        reader: FileFormat,
         schema: Schema,
         record_counts: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
@@ -159,7 +160,7 @@ class TypedReader(SchemaReader):
 
     def read_raw(self, spark: SparkSession, locations: Sequence[str]) -> DataFrame:
         schema, values = spark_schema(self.schema), self._values
-        reader = {**self._reader, "options": values.build_options(schema, self._reader["options"])}
+        reader = replace(self._reader, options=values.build_options(schema, self._reader.options))
         texts = formats.read_leniently(spark, reader, values.build_schema(schema), locations)
         records = self._convert_texts(texts, values)
         problems = formats.read_json_texts(spark, self._reader, locations)
@@ -179,7 +180,7 @@ class TypedReader(SchemaReader):
         if not has_type(spark_schema(self.schema), (FloatType,)):
             values = replace(values, leaves_floats=True)
         schema = formats.with_bad(values.build_schema(spark_schema(self.schema)))
-        options = {**self._reader["options"], "mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD}
+        options = {**self._reader.options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD}
         record = F.from_json("value", schema, options).alias("record")
         problem = self._describe_text().alias(_PROBLEM)
         texts = lines.select(record, problem, *PLACE).select("record.*", _PROBLEM, *PLACE)
@@ -191,11 +192,11 @@ class TypedReader(SchemaReader):
 
     def _describe_text(self) -> Column:
         """Return what Spark's parser would leave out or change in the text of a record of JSON."""
-        return describe_json_text(F.col("value"), spark_schema(self.schema), self._reader["options"])
+        return describe_json_text(F.col("value"), spark_schema(self.schema), self._reader.options)
 
     @property
     def _values(self) -> TextValues:
-        return TextValues(self._reader["format"], self._reader["options"])
+        return TextValues(self._reader.format, self._reader.options)
 
     def _convert_texts(self, texts: DataFrame, values: TextValues) -> DataFrame:
         """Return records with the values of their texts; ``BAD`` then describes what cannot be read."""
@@ -207,11 +208,9 @@ class TypedReader(SchemaReader):
     def _describe_bad(self) -> Column:
         """Return which value of a record Spark cannot parse; NULL for a valid record."""
         bad = F.col(BAD)
-        if self._reader["format"] not in ("json", "json-array"):
+        if self._reader.format not in ("json", "json-array"):
             return _quote_record(bad)
-        problems = describe_unread_values(
-            spark_schema(self.schema), is_array=self._reader["format"] != "json"
-        )
+        problems = describe_unread_values(spark_schema(self.schema), is_array=self._reader.format != "json")
         return F.when(bad.isNotNull(), F.coalesce(*problems, describe_bare_word(bad), _quote_record(bad)))
 
     def build_fact(self, uri: str, summary: FileSummary) -> FileFacts:
@@ -221,7 +220,7 @@ class TypedReader(SchemaReader):
 
     def read_rows(self, spark: SparkSession, locations: Sequence[str]) -> DataFrame:
         """Read one row for each record, with as little parsing as possible."""
-        if self._reader["format"] == "json":
+        if self._reader.format == "json":
             return formats.read_texts(spark, locations, whole_files=False).where(F.trim("value") != "")
         return self.read_raw(spark, locations)
 
@@ -244,8 +243,8 @@ class JsonLinesReader:
 
     is_shared = True
 
-    def __init__(self, reader: Mapping[str, Any]) -> None:
-        self._options = reader["options"]
+    def __init__(self, reader: FileFormat) -> None:
+        self._options = reader.options
         self._schemas: Inferred = {}
 
     def read_raw(self, spark: SparkSession, locations: Sequence[str]) -> DataFrame:
@@ -311,9 +310,7 @@ class CsvColumnsReader:
 
     is_shared = True
 
-    def __init__(
-        self, reader: Mapping[str, Any], names: Sequence[str], record_counts: Mapping[str, int]
-    ) -> None:
+    def __init__(self, reader: FileFormat, names: Sequence[str], record_counts: Mapping[str, int]) -> None:
         self._reader = reader
         self._names = names
         self._record_counts = record_counts

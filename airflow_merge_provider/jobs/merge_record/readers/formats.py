@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import replace
 
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from airflow_merge_provider.core.dataset import escape_pattern
 from airflow_merge_provider.core.file_options import find_option
+from airflow_merge_provider.core.merge_record.config import FileFormat
 from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.core.spark_conf import count_cores
 from airflow_merge_provider.jobs.merge_record.readers.arrow_types import NANOS, NANOS_NTZ
@@ -66,34 +67,32 @@ def session_settings(spark: SparkSession) -> Iterator[None]:
             spark.conf.unset(name) if previous_value is None else spark.conf.set(name, previous_value)
 
 
-def read_strictly(
-    spark: SparkSession, reader: Mapping[str, Any], schema: Schema, uris: Sequence[str]
-) -> DataFrame:
+def read_strictly(spark: SparkSession, reader: FileFormat, schema: Schema, uris: Sequence[str]) -> DataFrame:
     """Read the records of files that share one schema; an unreadable record fails the query.
 
     Additional columns are ``FILE`` (in the notation of ``spark_file``), and ``BLOCK`` and ``POSITION``, which
     define the order of the records within their file, even if Spark has split it.
     """
     struct = file_schema(schema)
-    options = {"mode": "FAILFAST"} if reader["format"] in TEXT_FORMATS else {}
+    options = {"mode": "FAILFAST"} if reader.format in TEXT_FORMATS else {}
     # A schema that was found in the files themselves holds their values.
-    values = TextValues(reader["format"], reader["options"]) if reader["schema"] is not None else None
-    if values is None or reader["format"] not in TEXT_FORMATS:
+    values = TextValues(reader.format, reader.options) if reader.schema is not None else None
+    if values is None or reader.format not in TEXT_FORMATS:
         return convert_nanos(_load_files(spark, reader, options, struct, uris), schema, is_strict=True)
-    reader = {**reader, "options": values.build_options(struct, reader["options"])}
+    reader = replace(reader, options=values.build_options(struct, reader.options))
     texts = _load_files(spark, reader, options, values.build_schema(struct), uris)
     return values.convert_strictly(texts, struct, F.concat(FILE, F.lit(": ")))
 
 
 def read_leniently(
-    spark: SparkSession, reader: Mapping[str, Any], schema: StructType, uris: Sequence[str]
+    spark: SparkSession, reader: FileFormat, schema: StructType, uris: Sequence[str]
 ) -> DataFrame:
     """Read records like ``read_strictly``, but without failing on unreadable records.
 
     For text formats, the column ``BAD`` contains the text of unreadable records. Damaged files of other
     formats end at the damaged position.
     """
-    if reader["format"] in TEXT_FORMATS:
+    if reader.format in TEXT_FORMATS:
         options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD, "columnPruning": "false"}
         schema = with_bad(schema)
     else:
@@ -155,9 +154,9 @@ def _strip_mark(text: Column) -> Column:
     return F.when(text.startswith(_BOM), F.substr(text, F.lit(2))).otherwise(text)
 
 
-def read_json_texts(spark: SparkSession, reader: Mapping[str, Any], uris: Sequence[str]) -> DataFrame | None:
+def read_json_texts(spark: SparkSession, reader: FileFormat, uris: Sequence[str]) -> DataFrame | None:
     """Read the texts of the records of JSON files, like ``read_texts``; return None for other formats."""
-    if reader["format"] not in _JSON_FORMATS:
+    if reader.format not in _JSON_FORMATS:
         return None
     options = read_options(reader)
     encoding, line_end = find_option(options, "encoding", _UTF8), find_option(options, "lineSep")
@@ -171,19 +170,19 @@ def read_json_texts(spark: SparkSession, reader: Mapping[str, Any], uris: Sequen
     return texts.select(text.alias("value"), *PLACE)
 
 
-def needs_plain_files(reader: Mapping[str, Any]) -> bool:
+def needs_plain_files(reader: FileFormat) -> bool:
     """Return whether Spark has to read decompressed copies of compressed files.
 
     It takes the text of a number in a compressed JSON array from a DOUBLE, and decodes only texts in UTF-8.
     """
     is_encoded = find_option(read_options(reader), "encoding", _UTF8) != _UTF8
-    return reader["format"] in _JSON_FORMATS and (is_document(reader) or is_encoded)
+    return reader.format in _JSON_FORMATS and (is_document(reader) or is_encoded)
 
 
-def is_document(reader: Mapping[str, Any]) -> bool:
+def is_document(reader: FileFormat) -> bool:
     """Return whether each file of a reader is one JSON text, instead of one in each line."""
     is_whole = find_option(read_options(reader), "multiLine").lower() == "true"
-    return is_whole and reader["format"] in _JSON_FORMATS
+    return is_whole and reader.format in _JSON_FORMATS
 
 
 def with_bad(schema: StructType) -> StructType:
@@ -217,39 +216,39 @@ def spark_file(uri: str) -> str:
     return "".join(char if _is_legal(char) else _escape_character(char) for char in text)
 
 
-def read_options(reader: Mapping[str, Any]) -> dict[str, str]:
+def read_options(reader: FileFormat) -> dict[str, str]:
     """Return the options of a reader with defaults; CSV files have a header."""
     return build_reader_options(
-        reader["format"], complete_options(_DEFAULTS.get(reader["format"], {}), reader["options"])
+        reader.format, complete_options(_DEFAULTS.get(reader.format, {}), reader.options)
     )
 
 
-def set_line_end(reader: Mapping[str, Any], line_end: str) -> Mapping[str, Any]:
+def set_line_end(reader: FileFormat, line_end: str) -> FileFormat:
     """Return the reader of files whose lines end in this way; unchanged if this is unknown.
 
     If Spark has to find out, it changes line breaks in values.
     """
     if not line_end:
         return reader
-    return {**reader, "options": complete_options({"lineSep": line_end}, reader["options"])}
+    return replace(reader, options=complete_options({"lineSep": line_end}, reader.options))
 
 
-def write_options(writer: Mapping[str, Any]) -> dict[str, str]:
+def write_options(writer: FileFormat) -> dict[str, str]:
     """Return the options of a writer with defaults, as for a reader."""
     return build_writer_options(
-        writer["format"], complete_options(_DEFAULTS.get(writer["format"], {}), writer["options"])
+        writer.format, complete_options(_DEFAULTS.get(writer.format, {}), writer.options)
     )
 
 
 def _load_files(
     spark: SparkSession,
-    reader: Mapping[str, Any],
+    reader: FileFormat,
     options: Mapping[str, str],
     schema: StructType,
     uris: Sequence[str],
 ) -> DataFrame:
     all_options = {**read_options(reader), **options, "recursiveFileLookup": "true"}
-    frame_reader = spark.read.format(spark_format(spark, reader["format"])).options(**all_options)
+    frame_reader = spark.read.format(spark_format(spark, reader.format)).options(**all_options)
     return _add_place(frame_reader.schema(schema).load([*map(escape_pattern, uris)]))
 
 

@@ -6,13 +6,12 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException, IllegalArgumentException, NumberFormatException
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
+from airflow_merge_provider.core.merge_record.config import FileFormat, MergeRecordConfig
 from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.jobs.merge_record.files.local_copies import LocalCopies
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage
@@ -82,9 +81,7 @@ class Records:
         """Register a cached frame as the source of the records of files of one schema."""
         self._kept.setdefault(key, []).append(_CachedFrame(frozenset(uris), raw, parse, is_shared))
 
-    def read_records(
-        self, key: str, schema: Schema, reader: Mapping[str, Any], uris: Iterable[str]
-    ) -> DataFrame:
+    def read_records(self, key: str, schema: Schema, reader: FileFormat, uris: Iterable[str]) -> DataFrame:
         """Return the records of files of one schema, with ``PLACE``; may include records of other files."""
         remaining_uris = dict.fromkeys(uris)
         frames = []
@@ -120,7 +117,7 @@ class Records:
         return groups
 
     def scan_csv(
-        self, source: Storage, uris: Iterable[str], reader: Mapping[str, Any], *, is_whole: bool = False
+        self, source: Storage, uris: Iterable[str], reader: FileFormat, *, is_whole: bool = False
     ) -> dict[str, CsvFile | UnreadableError]:
         """Return the structure of CSV files by URI: of the first record, or of all records of each file.
 
@@ -133,16 +130,16 @@ class Records:
         self._line_ends |= {uri: file.line_end for uri, file in files.items() if isinstance(file, CsvFile)}
         return files
 
-    def copy_files(self, source: Storage, uris: Sequence[str], reader: Mapping[str, Any]) -> None:
+    def copy_files(self, source: Storage, uris: Sequence[str], reader: FileFormat) -> None:
         """Copy files that Spark cannot read where they are, or whose texts it would change there."""
         self.spool.copy_files(source, uris)
         if formats.needs_plain_files(reader) and self.spool.is_near():
             self.spool.unpack_files(source, [uri for uri in uris if is_packed(uri)])
 
-    def prepare_files(self, source: Storage, uris: Sequence[str], reader: Mapping[str, Any]) -> None:
+    def prepare_files(self, source: Storage, uris: Sequence[str], reader: FileFormat) -> None:
         """Make it possible to read the records of files that earlier runs have inspected."""
         self.copy_files(source, uris, reader)
-        if reader["format"] == "csv":
+        if reader.format == "csv":
             # A file that has become unreadable fails when Spark reads it.
             self.scan_csv(source, [uri for uri in uris if uri not in self._line_ends], reader)
 

@@ -91,17 +91,12 @@ def spark_type(kind: Type) -> T.DataType:
     return _TYPES_OF_WORDS[word]
 
 
-def parse_schema(raw_schema: Any) -> dict[str, Any]:
-    """Convert a schema in DDL or JSON to JSON fields, and check that every type is known."""
-    struct = (
-        T.StructType.fromDDL(raw_schema)
-        if isinstance(raw_schema, str)
-        else spark_schema(Schema.from_json(raw_schema))
-    )
+def parse_schema(schema: Schema | str) -> Schema:
+    """Return the fields of a schema, which may be DDL text, and check that every type is known."""
+    struct = T.StructType.fromDDL(schema) if isinstance(schema, str) else spark_schema(schema)
     if not isinstance(struct, T.StructType):
-        raise ValueError(f"{raw_schema!r} is not a list of fields (use DDL such as 'id INT, v STRING')")  # noqa: TRY004 - the caller handles ValueError
-    schema = convert_schema(struct) if isinstance(raw_schema, str) else Schema.from_json(raw_schema)
-    return replace_void(schema, "string").as_json()
+        raise ValueError(f"{schema!r} is not a list of fields (use DDL such as 'id INT, v STRING')")  # noqa: TRY004 - the caller handles ValueError
+    return replace_void(convert_schema(struct) if isinstance(schema, str) else schema, "string")
 
 
 def convert_schema(struct: T.StructType) -> Schema:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider.core.errors import ConfigError
-from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
+from airflow_merge_provider.core.merge_record.config import FileFormat, MergeRecordConfig
 from airflow_merge_provider.core.merge_record.properties import (
     data_size,
     from_properties,
@@ -138,8 +138,8 @@ def test_the_reader_may_be_a_word() -> None:
     """The reader may be the name of a format, without schema and options."""
     config = MergeRecordConfig.parse({"reader": "CSV", "writer": {"format": "jsonl", "options": {"x": True}}})
 
-    assert config.reader == {"format": "csv", "schema": None, "options": {}}
-    assert config.output == {"format": "json", "schema": None, "options": {"x": "true"}}
+    assert config.reader == FileFormat("csv", None, {})
+    assert config.output == FileFormat("json", None, {"x": "true"})
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from airflow_merge_provider.core.merge_record.plan import project_record
 from airflow_merge_provider.core.merge_record.schema import (
     Schema,
     complete_schema,
     replace_void,
     unite_schemas,
 )
+from tests.conformance.merge_record import project_record
 
 _RECORD = {"fields": [{"name": "x", "type": "int"}]}
 

@@ -45,4 +45,4 @@ def test_another_writer_begins_anew_and_nothing_teaches_nothing() -> None:
     state = learn_size(State(), parquet, 100, 300)
 
     assert learn_size(state, parquet, 0, 12) == state
-    assert learn_size(state, orc, 1, 7).learned["bytes"] == 7
+    assert learn_size(state, orc, 1, 7).learned.bytes == 7
