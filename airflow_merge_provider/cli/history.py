@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
@@ -14,6 +13,7 @@ from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.report import RowCounts
 from airflow_merge_provider.core.run.previous_run import RENEWAL
 from airflow_merge_provider.core.run.reporter import APPROVED_BY, RunResult
+from airflow_merge_provider.core.source_offset import RunState
 from airflow_merge_provider.core.table_history import UNDO
 from airflow_merge_provider.delta_rs import is_table, parse_entry
 from airflow_merge_provider.explain.merge_record import find_state_folders
@@ -99,5 +99,5 @@ def _name_kind(commit: CommitRef) -> str:
 
 
 def _find_counts(commit: CommitRef) -> RowCounts:
-    state: Mapping[str, Any] = {} if RENEWAL in commit.state else commit.state
+    state: RunState = {} if RENEWAL in commit.state else commit.state
     return RunResult.from_state(state).rows

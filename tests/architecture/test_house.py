@@ -8,14 +8,14 @@ from tests.architecture.house import House
 
 # A number that becomes smaller becomes the limit here.
 LIMITS: dict[str, float] = {
-    "lines": 64_852,
+    "lines": 64_849,
     "modules": 345,
     "lines of a module, largest": 600,
     "rooms": 23,
     "floors": 9,
     "arrows": 60,
     "import lines, %": 9.4,
-    "untyped mappings per 1,000 lines": 11.4,
+    "untyped mappings per 1,000 lines": 7.4,
     "lines of a function, 95 %": 26,
     "lines of a function, largest": 60,
 }

@@ -19,6 +19,7 @@ from airflow_merge_provider.core.merge_record.state import UNDOABLE_RUNS, State
 from airflow_merge_provider.core.report import RowCounts
 from airflow_merge_provider.core.run.previous_run import RESULT
 from airflow_merge_provider.core.run.reporter import RunResult
+from airflow_merge_provider.core.source_offset import RunState
 from airflow_merge_provider.core.table_history import (
     RESTORE,
     RESTORED_VERSION,
@@ -80,7 +81,7 @@ class FilesUndo:
     undone: tuple[int, ...]
     outputs: tuple[WithdrawnOutput, ...]
     files: tuple[ReturnedFile, ...]
-    report_data: Mapping[str, Any]
+    report_data: RunState
 
     def as_json(self) -> dict[str, Any]:
         """Return the plan in its stored form."""
@@ -138,7 +139,7 @@ class ReturnedVersions:
         return returned
 
 
-def choose_files_undo(config: UndoConfig, report_data: Mapping[int, Mapping[str, Any]]) -> UndoChoice | None:
+def choose_files_undo(config: UndoConfig, report_data: Mapping[int, RunState]) -> UndoChoice | None:
     """Return the runs that an undo reverts, and the generation that it restores; None if none is in force.
 
     :param report_data: what each state tells about the run that wrote it, by generation, newest first.
@@ -208,7 +209,7 @@ def build_undone_lines(
             yield {**line, "outcome": "undone", "at": now, "run": dict(token), "sources": sources}
 
 
-def _list_entries(report_data: Mapping[int, Mapping[str, Any]]) -> Iterator[HistoryEntry]:
+def _list_entries(report_data: Mapping[int, RunState]) -> Iterator[HistoryEntry]:
     """Yield the states like the versions of a table, with one for the empty state before the first run."""
     for generation, run_data in report_data.items():
         metadata = {**run_data, "capability": _MERGE_RECORD, "number": generation}

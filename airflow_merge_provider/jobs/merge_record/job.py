@@ -29,7 +29,7 @@ from airflow_merge_provider.core.merge_record.state import (
     remove_files,
 )
 from airflow_merge_provider.core.protocol import JobRequest
-from airflow_merge_provider.core.report import RowCounts
+from airflow_merge_provider.core.report import Report, RowCounts
 from airflow_merge_provider.core.run.previous_run import RESULT
 from airflow_merge_provider.core.run.reporter import EXPECTATIONS, Progress, RunReporter, RunResult
 from airflow_merge_provider.core.run.table_log import PinnedDataset
@@ -55,7 +55,7 @@ from airflow_merge_provider.jobs.spark.storage import build_arguments
 _NAMED = 3
 
 
-def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[str, Any]:
+def run(spark: SparkSession, request: JobRequest, progress: Progress) -> Report:
     """Merge the waiting files and return the report; the run mode is ``noop`` if there is nothing to do.
 
     :raises ConfigError: when the configuration is wrong.
@@ -69,7 +69,7 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
 
 def run_with(
     engine: Engine, opened: Open, config: MergeRecordConfig, request: JobRequest, progress: Progress
-) -> dict[str, Any]:
+) -> Report:
     """Execute one run with the given engine, and return the report.
 
     :param opened: opens the folder at a location.
@@ -116,7 +116,7 @@ class _Run:
         self._resumed: str | None = None
         self.uris: dict[str, str] = {}
 
-    def preview_run(self) -> dict[str, Any]:
+    def preview_run(self) -> Report:
         """Plan without writing anything, and return the report."""
         state, _ = self.journal.read_state()
         if self.journal.find_unfinished_plan(state):
@@ -129,7 +129,7 @@ class _Run:
         self.reporter.add_warnings(list_result_warnings(result, self.config))
         return self.reporter.build_report(result, plan=summarize_plan(plan))
 
-    def carry_out(self) -> dict[str, Any]:
+    def carry_out(self) -> Report:
         """Complete an unfinished plan, then plan and merge new files, and return the report."""
         token = self.request.run.model_dump()
         state, previous_report = self.journal.read_state()
@@ -305,7 +305,7 @@ class _Run:
             original=self.opened(config.original) if config.original else None,
         )
 
-    def _build_report(self, result: RunResult | None, state: State | None = None) -> dict[str, Any]:
+    def _build_report(self, result: RunResult | None, state: State | None = None) -> Report:
         if result is None:
             state = state or State()
             unchanged = RowCounts.for_noop()

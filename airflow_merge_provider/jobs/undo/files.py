@@ -13,9 +13,10 @@ from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.merge_record.landing import SIDECAR
 from airflow_merge_provider.core.merge_record.state import FOLDERS, STATE_PREFIX, State, find_state_file
 from airflow_merge_provider.core.protocol import JobRequest
-from airflow_merge_provider.core.report import RowCounts
+from airflow_merge_provider.core.report import Report, RowCounts
 from airflow_merge_provider.core.run.previous_run import TOKEN, RunCommit
 from airflow_merge_provider.core.run.reporter import Progress, RunReporter, RunResult
+from airflow_merge_provider.core.source_offset import RunState
 from airflow_merge_provider.core.table_history import RESTORED_VERSION, UNDO
 from airflow_merge_provider.core.undo.choice import UndoChoice, build_refusal
 from airflow_merge_provider.core.undo.config import COUNTS, UndoConfig
@@ -225,7 +226,7 @@ def find_journal(target: Dataset, opened: Open) -> Journal | None:
     return next(iter(matching), None)
 
 
-def undo_files(journal: Journal, opened: Open, request: JobRequest, progress: Progress) -> dict[str, Any]:
+def undo_files(journal: Journal, opened: Open, request: JobRequest, progress: Progress) -> Report:
     """Undo runs of a merge record, and return the report.
 
     :raises DataError: when the undo is not possible; nothing is written then.
@@ -251,14 +252,12 @@ def undo_files(journal: Journal, opened: Open, request: JobRequest, progress: Pr
     return reporter.build_report(result, changed=True)
 
 
-def _build_retry(run_data: Mapping[str, Any]) -> RunResult:
+def _build_retry(run_data: RunState) -> RunResult:
     result = RunResult.from_state(run_data)
     return replace(result, reason=f"{result.reason}; an earlier attempt of this run has completed it")
 
 
-def _preview_undo(
-    journal: Journal, opened: Open, config: UndoConfig, reporter: RunReporter
-) -> dict[str, Any]:
+def _preview_undo(journal: Journal, opened: Open, config: UndoConfig, reporter: RunReporter) -> Report:
     planned = _plan_undo(journal, opened, config, reporter)
     return reporter.build_report(_build_noop() if planned is None else planned[1])
 
