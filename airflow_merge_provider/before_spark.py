@@ -26,7 +26,7 @@ from airflow_merge_provider.core.model import Config
 from airflow_merge_provider.core.object_store.clients import has_credentials
 from airflow_merge_provider.core.object_store.s3_settings import S3Settings
 from airflow_merge_provider.core.protocol import JobRequest, JobResult
-from airflow_merge_provider.core.report import add_launch_seconds, summarize_report
+from airflow_merge_provider.core.report import LAUNCH, Details, Report, summarize_report
 from airflow_merge_provider.core.run.decision import RequiresSparkError, RunDecision
 from airflow_merge_provider.core.run.previous_run import TOKEN, PreviousRun, RunCommit
 from airflow_merge_provider.core.run.reporter import Progress
@@ -107,8 +107,7 @@ def _find_result(
     progress.log_line(summarize_report(report))
     for line in lines:
         on_line(line)
-    seconds = progress.list_seconds()
-    report = add_launch_seconds({**report, "seconds": seconds}, sum(seconds.values()))
+    report = report.with_seconds({LAUNCH: 0.0, **progress.list_seconds()})
     return JobResult(report=report, datasets=datasets)
 
 
@@ -184,11 +183,11 @@ def _list_references(config: Config, raw: Mapping[str, Any]) -> list[tuple[str, 
     return [*config.list_datasets().items(), *keys]
 
 
-def _find_report(log: TableLog, config: Config, request: JobRequest, progress: Progress) -> dict[str, Any]:
+def _find_report(log: TableLog, config: Config, request: JobRequest, progress: Progress) -> Report:
     if isinstance(config, UndoConfig):
         _refuse_folder(log, config, request)
 
-    def run(checked: JobRequest) -> dict[str, Any]:
+    def run(checked: JobRequest) -> Report:
         return TaskRun(_open_run(log, config, checked, progress), log).run_to_end()
 
     return run_with_population(log, request, progress, run, _refuse_flag_change)
@@ -208,21 +207,21 @@ class TaskRun(RunSteps):
     decision: RunDecision
     log: TableLog
 
-    def report_retry(self, commit: RunCommit) -> dict[str, Any]:
+    def report_retry(self, commit: RunCommit) -> Report:
         self._require_no_repairs()
         return super().report_retry(commit)
 
-    def report_noop(self, reason: str) -> dict[str, Any]:
+    def report_noop(self, reason: str) -> Report:
         self._require_no_repairs()
         return super().report_noop(reason)
 
     def check_inputs(self) -> None:
         _check_inputs(self.log, self.decision)
 
-    def describe_plan(self) -> dict[str, Any]:
+    def describe_plan(self) -> Details:
         raise RequiresSparkError("a plan reads the columns of files")
 
-    def execute(self, run_mode: RunMode, reason: str) -> dict[str, Any]:
+    def execute(self, run_mode: RunMode, reason: str) -> Report:
         raise RequiresSparkError(f"the run has work: {reason}")
 
     def renew_state(self, last: PreviousRun) -> None:

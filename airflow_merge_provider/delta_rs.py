@@ -19,7 +19,7 @@ from airflow_merge_provider.core.dataset import Dataset, format_table_uri
 from airflow_merge_provider.core.errors import DataError, Problem, SetupError
 from airflow_merge_provider.core.object_store.clients import complete_options, find_store_error
 from airflow_merge_provider.core.run.decision import RequiresSparkError
-from airflow_merge_provider.core.run.table_log import PinnedDataset, TableVersion
+from airflow_merge_provider.core.run.table_log import Fields, PinnedDataset, TableVersion
 from airflow_merge_provider.core.table_history import HistoryEntry
 from airflow_merge_provider.core.value_text import Float32, format_value, read_day, read_micros
 from airflow_merge_provider.core.variant import decode_variants
@@ -106,7 +106,7 @@ class DeltaRsLog:
     def find_properties(self, dataset: Dataset) -> Mapping[str, str] | None:
         return self._query_if_exists(dataset, lambda table: table.metadata().configuration)
 
-    def read_fields(self, pinned: PinnedDataset) -> Sequence[Mapping[str, Any]]:
+    def read_fields(self, pinned: PinnedDataset) -> Fields:
         return self._query(pinned.dataset, lambda table: read_fields(table, pinned.version))
 
     def read_example(self, pinned: PinnedDataset, name: str) -> str | None:
@@ -257,11 +257,11 @@ def parse_entry(line: Mapping[str, Any]) -> HistoryEntry:
     )
 
 
-def read_fields(table: DeltaTable, version: int | None) -> list[dict[str, Any]]:
+def read_fields(table: DeltaTable, version: int | None) -> Fields:
     """Return the columns of a table at a version, in Spark's JSON form; None is the version of the table."""
     if version is not None and table.version() != version:
         table.load_as_version(version)
-    fields: list[dict[str, Any]] = json.loads(table.schema().to_json())["fields"]
+    fields: Fields = json.loads(table.schema().to_json())["fields"]
     return fields
 
 

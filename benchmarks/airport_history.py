@@ -102,7 +102,7 @@ def _run_job(spark: SparkSession, folder: Path, config: dict[str, Any]) -> dict[
         warehouse=str(folder),
         started_at=0,
     )
-    return run(spark, request, Progress(out=lambda _: None))
+    return run(spark, request, Progress(out=lambda _: None)).as_json()
 
 
 def _print_report(target: str, release: str, report: dict[str, Any]) -> None:

@@ -101,7 +101,7 @@ def _run_job(
         started_at=int(start * 1_000_000),
         full_refresh=full_refresh,
     )
-    return run(spark, request, Progress(out=str)), time.time() - start
+    return run(spark, request, Progress(out=str)).as_json(), time.time() - start
 
 
 def _print_report(label: str, report: dict[str, Any], seconds: float) -> None:

@@ -89,7 +89,7 @@ def _run_ours(spark: SparkSession, folder: Path, keys: int | None = None) -> Map
         job="merge_source", config=config, run=token, warehouse=str(folder), started_at=0, until="transform"
     )
     with override_settings(spark, {} if keys is None else {KEYS_ON_DRIVER: str(keys)}):
-        report = run(spark, request, Progress(out=str))
+        report = run(spark, request, Progress(out=str)).as_json()
     steps = report["seconds"]
     # A run that writes nothing also lists its changes, which is not measured here.
     seconds = sum(steps[name] for name in ("resolve inputs", "open sources", "scan match keys", "cluster"))

@@ -114,7 +114,7 @@ def _run_ours(spark: SparkSession, folder: Path, task: str, target: Path) -> Map
         started_at=0,
     )
     before = _count_jobs(spark)
-    report = run(spark, request, Progress(out=str))
+    report = run(spark, request, Progress(out=str)).as_json()
     jobs = _count_jobs(spark) - before
     return {"jobs": jobs, "bytes_written": measure_size(target), "steps": report["seconds"]}
 

@@ -152,7 +152,7 @@ class Contest:
             warehouse=str(self.folder),
             started_at=0,
         )
-        return run(self.spark, request, Progress(out=str))
+        return run(self.spark, request, Progress(out=str)).as_json()
 
     def _fold_batch(self, table_name: str) -> pa.Table:
         """Fold a batch with its matching stored rows in DuckDB, by the same rules."""

@@ -163,7 +163,7 @@ def _load_rows(spark: SparkSession, folder: Path, config: Mapping[str, Any]) -> 
     spark.sparkContext.setJobGroup("ours", "ours")
     before = len(tracker.getJobIdsForGroup("ours"))
     written = measure_size(folder / str(config["target"]))
-    took = _time_work(lambda: report.update(run(spark, request, Progress(out=str))))
+    took = _time_work(lambda: report.update(run(spark, request, Progress(out=str)).as_json()))
     jobs = len(tracker.getJobIdsForGroup("ours")) - before
     spark.sparkContext.setJobGroup("others", "others")
     return {

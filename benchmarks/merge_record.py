@@ -128,7 +128,7 @@ def _run_ours(spark: SparkSession, folder: Path) -> Mapping[str, Any]:
     # Flush pending writes of the input files, so that they do not count for the run.
     os.sync()
     start = time.perf_counter()
-    report = run(spark, request, Progress(out=str))
+    report = run(spark, request, Progress(out=str)).as_json()
     seconds = time.perf_counter() - start
     state = sum(file.stat().st_size for file in (folder / "state").rglob("*") if file.is_file())
     merged = report["counts"]["merged"]

@@ -119,7 +119,7 @@ def _run_job(
     group = f"{target} {run_id}"
     spark.sparkContext.setJobGroup(group, group)
     before = len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))
-    report = run(spark, request, Progress(out=str))
+    report = run(spark, request, Progress(out=str)).as_json()
     jobs = len(spark.sparkContext.statusTracker().getJobIdsForGroup(group)) - before
     return {"jobs": jobs, "steps": report["seconds"], "counts": report["counts"]}
 

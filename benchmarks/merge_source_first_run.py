@@ -82,7 +82,7 @@ def _run_ours(spark: SparkSession, folder: Path, target: Path, values: str) -> M
     )
     spark.sparkContext.setJobGroup("ours", "ours")
     before = len(spark.sparkContext.statusTracker().getJobIdsForGroup("ours"))
-    report = run(spark, request, Progress(out=str))
+    report = run(spark, request, Progress(out=str)).as_json()
     jobs = len(spark.sparkContext.statusTracker().getJobIdsForGroup("ours")) - before
     spark.sparkContext.setJobGroup("others", "others")
     return {

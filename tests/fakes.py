@@ -8,7 +8,7 @@ from airflow_merge_provider.core.capabilities import JOBS
 from airflow_merge_provider.core.failure_report import TargetState
 from airflow_merge_provider.core.merge_source.decision import COUNTS
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult
-from airflow_merge_provider.core.report import fill_counts
+from airflow_merge_provider.core.report import Report, fill_counts
 from airflow_merge_provider.core.run_sentence import summarize_run
 
 REPORT: dict[str, Any] = {
@@ -31,10 +31,19 @@ REPORT: dict[str, Any] = {
     "became_populated": False,
     "approved_by": None,
     "plan": None,
+    "expectations": [],
+    "summary": "",
     "truncated": [],
 }
+
+
+def build_report(**changes: Any) -> Report:
+    """Return the report with other values."""
+    return Report.model_validate({**REPORT, **changes})
+
+
 # As operators add it.
-REPORT["summary"] = summarize_run(REPORT, JOBS[REPORT["job"]].describe_run)
+REPORT["summary"] = summarize_run(build_report(), JOBS[REPORT["job"]].describe_run)
 
 
 class FakeSparkJobHook:
@@ -42,7 +51,7 @@ class FakeSparkJobHook:
 
     requests: ClassVar[list[JobRequest]] = []
     init_arguments: ClassVar[list[tuple[str, Any]]] = []
-    answer: ClassVar[JobResult | JobFailure | BaseException] = JobResult(report=REPORT)
+    answer: ClassVar[JobResult | JobFailure | BaseException] = JobResult(report=build_report())
     killed: ClassVar[int] = 0
     target_state: ClassVar[TargetState | None] = None
 
@@ -71,5 +80,5 @@ def build_unchanged() -> JobResult:
     """Return the result of a run that found no changes."""
     rows = {"inserted": 0, "updated": 0, "deleted": 0, "unchanged": 3}
     reason = "no source has changed since the previous run"
-    quiet = {"run_mode": "noop", "run_mode_reason": reason, "changed": False, "rows": rows}
-    return JobResult(report={**REPORT, **quiet})
+    report = build_report(run_mode="noop", run_mode_reason=reason, changed=False, rows=rows)
+    return JobResult(report=report)

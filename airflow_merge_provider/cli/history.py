@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 from typing import Any
 
 from airflow_merge_provider.cli.arguments import add_json, add_limit, add_target
@@ -12,6 +11,7 @@ from airflow_merge_provider.cli.run_file import choose_warehouse, resolve_relati
 from airflow_merge_provider.core.report import RowCounts
 from airflow_merge_provider.core.run.previous_run import RENEWAL
 from airflow_merge_provider.core.run.reporter import APPROVED_BY, RunResult
+from airflow_merge_provider.core.source_offset import RunState
 from airflow_merge_provider.explain.dispatch import list_history
 from airflow_merge_provider.explain.model.commits import CommitRef
 
@@ -72,5 +72,5 @@ def _build_row(commit: CommitRef) -> list[str | StyledText]:
 
 
 def _find_counts(commit: CommitRef) -> RowCounts:
-    state: Mapping[str, Any] = {} if RENEWAL in commit.state else commit.state
+    state: RunState = {} if RENEWAL in commit.state else commit.state
     return RunResult.from_state(state).rows

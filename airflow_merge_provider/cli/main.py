@@ -16,14 +16,12 @@ from airflow_merge_provider.core.errors import (
     ConflictError,
     DataError,
     MergeError,
-    RiskError,
     SetupError,
     UnrevertedError,
 )
 
-_EXIT = {
-    ConfigError.code: 2, DataError.code: 3, RiskError.code: 3, SetupError.code: 4, ConflictError.code: 5,
-    UnrevertedError.code: 6,
+_EXITS: dict[type[Exception], int] = {
+    ConfigError: 2, DataError: 3, SetupError: 4, ConflictError: 5, UnrevertedError: 6,
 }  # fmt: skip
 
 
@@ -55,7 +53,7 @@ def run_command(
         return command.run(options)
     except MergeError as error:
         print_error(str(error))
-        return _EXIT.get(error.code, 1)
+        return next((code for kind, code in _EXITS.items() if isinstance(error, kind)), 1)
     except KeyboardInterrupt:
         print_error("interrupted")
         return 130

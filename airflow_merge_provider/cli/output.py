@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
@@ -15,6 +15,8 @@ from airflow_merge_provider.core.value_text import escape_text
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from airflow_merge_provider.core.report import Report
 
 
 # Styles by the first character of a line of changes.
@@ -57,17 +59,16 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def print_report(report: Mapping[str, Any], *, as_json: bool) -> None:
+def print_report(report: Report, *, as_json: bool) -> None:
     """Print a report as JSON, or on a terminal in a few lines."""
     if as_json or not sys.stdout.isatty():
-        print_json(report)
+        print_json(report.as_json())
         return
-    target = report["target"]
-    version = "" if target["version"] is None else f", version {target['version']}"
-    print(f"target  {target['uri']}{version}")
-    counts = ", ".join(f"{count} {kind}" for kind, count in report["rows"].items() if count is not None)
-    print(f"rows    {counts}{' (nothing was written)' if report['dry_run'] else ''}")
-    for run in report["details"].get("undone", ()):
+    version = "" if report.target.version is None else f", version {report.target.version}"
+    print(f"target  {report.target.uri}{version}")
+    counts = ", ".join(f"{count} {kind}" for kind, count in report.rows if count is not None)
+    print(f"rows    {counts}{' (nothing was written)' if report.dry_run else ''}")
+    for run in report.details.get("undone", ()):
         print(f"undone  run {run['number']}: {run['run_id']}")
     print("--json prints the whole report")
 

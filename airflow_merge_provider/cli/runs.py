@@ -28,10 +28,11 @@ from airflow_merge_provider.cli.run_file import (
     resolve_relative_path,
 )
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
-from airflow_merge_provider.core.change_plan.summary import ChangeSummary, format_changes
+from airflow_merge_provider.core.change_plan.summary import format_changes
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.object_store.clients import add_spark_settings, read_environment
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, RunToken
+from airflow_merge_provider.core.report import Report
 from airflow_merge_provider.spark_process.shared.client import run_job
 
 _SINGLE_WRITER = "write a table even if two writers could overwrite each other's commits"
@@ -109,19 +110,19 @@ def plan_file(options: argparse.Namespace) -> int:
         request = request.model_copy(update={"until": "plan", "full_refresh": True})
         return _run_request(request, options)
     report = _find_report(request.model_copy(update={"save_plan": options.save}), options)
-    if options.json or not report.get("plan"):
+    plan = report.plan
+    if options.json or plan is None:
         print_report(report, as_json=options.json)
         return 0
-    plan = ChangeSummary.model_validate(report["plan"])
     if options.all_columns:
         plan = plan.model_copy(update={"internal_columns": ()})
     print_changes(format_changes(plan))
     if file.job == "merge_record":
-        print_changes(_describe_moves(file.config, report["counts"]))
+        print_changes(_describe_moves(file.config, report.counts))
     return 0
 
 
-def _describe_moves(config: Mapping[str, Any], counts: Mapping[str, int]) -> Iterator[str]:
+def _describe_moves(config: Mapping[str, Any], counts: Mapping[str, int | None]) -> Iterator[str]:
     """Yield a line for each folder to which a run of a merge record would move source files."""
     action = MergeRecordConfig.parse(config).original_action
     results = {
@@ -160,7 +161,7 @@ def _run_request(request: JobRequest, options: argparse.Namespace) -> int:
     return 0
 
 
-def _find_report(request: JobRequest, options: argparse.Namespace) -> dict[str, Any]:
+def _find_report(request: JobRequest, options: argparse.Namespace) -> Report:
     """Run a request, before Spark starts if that suffices, and return its report."""
     with show_progress() as on_line:
         result = _find_result(request, options, on_line)

@@ -9,34 +9,21 @@ from typing import Any, Protocol
 
 from airflow_merge_provider.core.model import Config
 from airflow_merge_provider.core.protocol import Job, JobRequest
-from airflow_merge_provider.core.report import Measure
+from airflow_merge_provider.core.report import Measure, Report
 from airflow_merge_provider.core.run.decision import RunDecision
 from airflow_merge_provider.core.run.lineage_model import ColumnLineage, DatasetCounts, RunSchemas
 from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.core.run.table_log import TableLog
 from airflow_merge_provider.core.run_sentence import DescribeRun
+from airflow_merge_provider.core.source_offset import RunState
 
-_State = Mapping[str, Any]
-_Report = Mapping[str, Any]
-_Counts = Callable[[_Report], Mapping[str, DatasetCounts]]
+_Counts = Callable[[Report], Mapping[str, DatasetCounts]]
 
 
 class _IsOverwrite(Protocol):
     """The function that returns whether a run replaces all rows of its target."""
 
     def __call__(self, config: Any, /, *, full_refresh: bool) -> bool: ...
-
-
-def _trace_nothing(_config: Any, _schemas: RunSchemas) -> dict[str, ColumnLineage]:
-    return {}
-
-
-def _count_nothing(_report: _Report) -> dict[str, DatasetCounts]:
-    return {}
-
-
-def _is_full_refresh(_config: Any, *, full_refresh: bool) -> bool:
-    return full_refresh
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +33,11 @@ class Lineage:
     ``find_format`` returns the format of the dataset at a path, if it is not the one that the dataset names.
     """
 
-    trace_columns: Callable[[Any, RunSchemas], Mapping[str, ColumnLineage]] = _trace_nothing
-    count_read: _Counts = _count_nothing
-    count_written: _Counts = _count_nothing
-    is_overwrite: _IsOverwrite = _is_full_refresh
-    is_truncate: Callable[[_Report], bool] = lambda _: False
+    trace_columns: Callable[[Any, RunSchemas], Mapping[str, ColumnLineage]] = lambda _config, _schemas: {}
+    count_read: _Counts = lambda _: {}
+    count_written: _Counts = lambda _: {}
+    is_overwrite: _IsOverwrite = lambda _config, *, full_refresh: full_refresh
+    is_truncate: Callable[[Report], bool] = lambda _: False
     find_format: Callable[[Any, str], str | None] = lambda _config, _path: None
 
 
@@ -79,7 +66,7 @@ class Capability:
     check_counts: Sequence[Measure] = ()
     output_keys: tuple[str, ...] = ()
     internal_columns: tuple[str, ...] = ()
-    find_recorded_key: Callable[[_State], Sequence[str] | None] = lambda _: None
+    find_recorded_key: Callable[[RunState], Sequence[str] | None] = lambda _: None
     open_run: Callable[[TableLog, Any, JobRequest, Progress], RunDecision] | None = None
     unpack: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
     lineage: Lineage = Lineage()

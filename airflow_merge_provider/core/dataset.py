@@ -39,6 +39,9 @@ _PATTERN = re.compile(r"([\\*?\[\]{}])")
 # The characters that RFC 3986 allows in a path.
 _PATH_CHARACTERS = "/!$&'()*+,;=:@~"
 
+# A dataset as users write it: an ID, a location, or an object with its format and options.
+DatasetRef = str | Mapping[str, Any]
+
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
@@ -222,7 +225,7 @@ def split_alias(entry: str) -> tuple[str, str]:
     return (parts[0] if parts else "", parts[1] if len(parts) > 1 else "")
 
 
-def resolve_dataset(ref: str | Mapping[str, Any], warehouse: str | None, *, at: str = "") -> Dataset:
+def resolve_dataset(ref: DatasetRef, warehouse: str | None, *, at: str = "") -> Dataset:
     """Resolve a dataset reference; ``at`` is the path that errors name.
 
     >>> resolve_dataset("customers", "/lake").uri

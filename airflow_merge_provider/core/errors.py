@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 _SHOWN_PROBLEMS_MAX = 20
 _SUGGESTED_NAMES_MAX = 20
@@ -30,21 +30,15 @@ class Problem:
 
 
 class MergeError(Exception):
-    """The base class of all errors of this package; ``retryable`` states whether a retry can succeed.
-
-    ``report`` has what a person needs to assess the error: the changes, or the expectations that failed.
-    """
+    """The base class of all errors of this package; ``retryable`` states whether a retry can succeed."""
 
     code: ClassVar[str] = "merge-error"
     retryable: ClassVar[bool] = False
 
-    def __init__(
-        self, message: str, problems: Iterable[Problem] = (), report: Mapping[str, Any] | None = None
-    ) -> None:
+    def __init__(self, message: str, problems: Iterable[Problem] = ()) -> None:
         super().__init__(message)
         self.message = message
         self.problems = tuple(problems)
-        self.report = dict(report or {})
 
     @classmethod
     def from_problems(cls, problems: Sequence[Problem], problem_count: int | None = None) -> Self:
@@ -73,17 +67,6 @@ class DataError(MergeError):
     """Raised when the data cannot be merged as configured; nothing has been written."""
 
     code = "data"
-
-
-class RiskError(DataError):
-    """Raised when a run exceeds the change limit; ``report`` has the details, nothing has been written."""
-
-    code = "risk"
-
-    @classmethod
-    def from_problem(cls, problem: Problem, report: Mapping[str, Any]) -> RiskError:
-        """Build the error of one problem, with the report that a person needs to assess it."""
-        return cls(str(problem), [problem], report)
 
 
 class OutdatedPlanError(DataError):

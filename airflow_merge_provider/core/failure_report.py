@@ -6,9 +6,8 @@ shows if it can be read.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -17,9 +16,12 @@ from airflow_merge_provider.core.errors import (
     ConflictError,
     JobError,
     MergeError,
+    Problem,
     UnrevertedError,
 )
-from airflow_merge_provider.core.report import cut_text
+from airflow_merge_provider.core.expectations.result import ExpectationError, ExpectationResult
+from airflow_merge_provider.core.report import count_bytes, cut_text
+from airflow_merge_provider.core.risk import RiskError
 
 # The XCom key of the report of a failed run, and the limit of its bytes.
 FAILURE_KEY = "merge_failure"
@@ -53,7 +55,7 @@ class FailureReport(BaseModel):
     dataset: str | None = Field(description="The target as it is named in the configuration.")
     code: str = Field(description="The code of the error.")
     message: str = Field(description="The error with all of its problems, and what to do about them.")
-    problems: list[dict[str, str]] = Field(
+    problems: list[Problem] = Field(
         description="The problems: `path`, `code`, `message`, and in `hint` what to do."
     )
     retryable: bool = Field(description="Whether a retry can succeed.")
@@ -61,7 +63,7 @@ class FailureReport(BaseModel):
     version: int | None = Field(description="The version of the target after the failure; null if unknown.")
     outcome: str = Field(description="What became of the target, as far as it is known.")
     page: str | None = Field(None, description="The page of the documentation that lists the errors.")
-    expectations: list[dict[str, Any]] = Field([], description="The expectations that stopped the run.")
+    expectations: list[ExpectationResult] = Field([], description="The expectations that stopped the run.")
     truncated: list[str] = Field([], description="What was left out because the report was too long.")
 
     def list_log_lines(self) -> list[str]:
@@ -83,22 +85,18 @@ def build_failure_report(
     :param state: what the log of the target says; None if it is not known.
     :param page: the page of the documentation that lists the errors.
     """
-    problems = [
-        {"path": problem.path, "code": problem.code, "message": problem.message, "hint": problem.hint}
-        for problem in error.problems
-    ]
     report = FailureReport(
         job=job,
         dataset=dataset,
         code=error.code,
         message=error.message,
-        problems=problems,
+        problems=list(error.problems),
         retryable=error.retryable,
         dry_run=dry_run,
         version=state.version if state else None,
         outcome=describe_outcome(dataset, error.code, state, dry_run=dry_run),
         page=page,
-        expectations=error.report.get("expectations") or [],
+        expectations=error.report.expectations if isinstance(error, RiskError | ExpectationError) else [],
     )
     return _truncate_failure(report)
 
@@ -131,17 +129,15 @@ def describe_outcome(dataset: str | None, code: str, state: TargetState | None, 
 
 def _truncate_failure(report: FailureReport) -> FailureReport:
     """Return a report of limited size: without examples first, then with fewer problems."""
-    steps: tuple[tuple[str, Mapping[str, Any]], ...] = (
-        (
-            "expectations.examples",
-            {"expectations": [{**item, "examples": []} for item in report.expectations]},
-        ),
+    expectations = [item.model_copy(update={"examples": []}) for item in report.expectations]
+    steps: tuple[tuple[str, Mapping[str, object]], ...] = (
+        ("expectations.examples", {"expectations": expectations}),
         ("problems", {"problems": report.problems[:1]}),
         ("expectations", {"expectations": []}),
         ("message", {"message": cut_text(report.message, _MESSAGE_MAX_BYTES), "problems": []}),
     )
     for name, changes in steps:
-        if len(json.dumps(report.model_dump(), default=str).encode()) <= FAILURE_MAX_BYTES:
+        if count_bytes(report) <= FAILURE_MAX_BYTES:
             break
         report = report.model_copy(update={**changes, "truncated": [*report.truncated, name]})
     return report

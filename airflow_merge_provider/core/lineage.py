@@ -6,7 +6,7 @@ descriptions of the datasets, which only their logs tell, add what is known once
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,6 +25,7 @@ from airflow_merge_provider.core.expectations.config import (
 )
 from airflow_merge_provider.core.model import DatasetUse
 from airflow_merge_provider.core.protocol import DatasetDescription, Job, JobRequest
+from airflow_merge_provider.core.report import Report
 from airflow_merge_provider.core.run.lineage_model import (
     TARGET,
     Assertion,
@@ -39,7 +40,6 @@ from airflow_merge_provider.core.run.lineage_model import (
 from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.core.run.table_log import PinnedDataset, TableLog
 
-Report = Mapping[str, Any]
 Descriptions = Mapping[str, DatasetDescription]
 _UNKNOWN_DATASET = DatasetDescription()
 # The formats whose files contain their schema; for others, Spark would read all rows.
@@ -137,11 +137,9 @@ class _DescribedRun:
     def _build_input(self, name: str, dataset: Dataset) -> DatasetLineage:
         version, counts = None, DatasetCounts()
         if self.report is not None:
-            source = self._find_source(dataset)
-            version = source.get("version")
-            if self.report["run_mode"] != "noop":
+            version, rows = _find_input(self.report, dataset.uri)
+            if self.report.run_mode != "noop":
                 read = self.capability.lineage.count_read(self.report).get(name, counts)
-                rows = source.get("rows")
                 counts = DatasetCounts(read.rows if rows is None else rows, read.files)
         described = self._describe(dataset, version, counts)
         return replace(described, assertions=self._list_assertions(dataset.uri))
@@ -151,7 +149,7 @@ class _DescribedRun:
         if self.report is not None:
             counts = self.capability.lineage.count_written(self.report).get(name, counts)
             if name == TARGET:
-                version = self.report["target"]["version"]
+                version = self.report.target.version
                 counts = DatasetCounts(_count_written_rows(self.report), counts.files)
                 change = self._find_lifecycle_change(self.report)
         described = self._describe(dataset, version, counts)
@@ -161,18 +159,18 @@ class _DescribedRun:
         """Return the expectations that were checked on the rows of a source."""
         if self.report is None:
             return ()
-        sources = self.report["sources"]
+        names = [name for name, source in self.report.sources.items() if source.uri == uri]
         return tuple(
             Assertion(
-                item["name"],
-                item["kind"],
-                item["condition"],
-                item["columns"][0] if len(item["columns"]) == 1 else None,
-                success=item["failed"] == 0,
-                blocks=item["action"] == "fail",
+                item.name,
+                item.kind,
+                item.condition,
+                item.columns[0] if len(item.columns) == 1 else None,
+                success=item.success,
+                blocks=item.action == "fail",
             )
-            for item in self.report.get("expectations") or ()
-            if item["source"] in sources and sources[item["source"]]["uri"] == uri
+            for item in self.report.expectations
+            if item.source in names
         )
 
     def _describe(self, dataset: Dataset, version: int | None, counts: DatasetCounts) -> DatasetLineage:
@@ -187,15 +185,6 @@ class _DescribedRun:
             None if description.location is None else name_dataset(description.location),
         )
 
-    def _find_source(self, dataset: Dataset) -> Mapping[str, Any]:
-        """Return what the report says about an input; the target may be one, too."""
-        report = self.report or {}
-        for source in report["sources"].values():
-            if source["uri"] == dataset.uri:
-                return dict(source)
-        target = report["target"]
-        return {"version": target["version_before"]} if target["uri"] == dataset.uri else {}
-
     def _find_schemas(self) -> RunSchemas:
         def find_fields(datasets: Mapping[str, Dataset]) -> dict[str, Any]:
             found_fields = {
@@ -208,15 +197,22 @@ class _DescribedRun:
 
     def _find_lifecycle_change(self, report: Report) -> LifecycleChange | None:
         """Return how the run has changed the target as a whole; None if it changed some rows or none."""
-        target = report["target"]
-        if not report["changed"] or target["version"] is None:
+        if not report.changed or report.target.version is None:
             return None
-        if target["version_before"] is None:
+        if report.target.version_before is None:
             return "CREATE"
         if self.capability.lineage.is_truncate(report):
             return "TRUNCATE"
         is_overwrite = self.capability.lineage.is_overwrite(self.config, full_refresh=self.full_refresh)
         return "OVERWRITE" if is_overwrite else None
+
+
+def _find_input(report: Report, uri: str) -> tuple[int | None, int | None]:
+    """Return the version and the rows of an input that the run has read; the target may be one, too."""
+    for source in report.sources.values():
+        if source.uri == uri:
+            return source.version, source.rows
+    return report.target.version_before if report.target.uri == uri else None, None
 
 
 def _list_unique(datasets: Sequence[DatasetLineage]) -> list[DatasetLineage]:
@@ -228,12 +224,12 @@ def _list_unique(datasets: Sequence[DatasetLineage]) -> list[DatasetLineage]:
 
 def _count_written_rows(report: Report) -> int | None:
     """Return how many rows the run has written: new ones, and new versions of existing ones."""
-    rows = report["rows"]
-    return None if rows["inserted"] is None else rows["inserted"] + (rows["updated"] or 0)
+    rows = report.rows
+    return None if rows.inserted is None else rows.inserted + (rows.updated or 0)
 
 
 def describe_datasets(
-    log: TableLog, request: JobRequest, report: Mapping[str, Any], progress: Progress
+    log: TableLog, request: JobRequest, report: Report, progress: Progress
 ) -> dict[str, DatasetDescription]:
     """Return descriptions by URI; none if the request does not require them.
 
@@ -242,7 +238,8 @@ def describe_datasets(
     if not request.describes_datasets:
         return {}
     datasets = list_datasets(request.job, request.config, request.warehouse)
-    versions = dict(_list_versions(report))
+    versions: dict[str, int | None] = {source.uri: source.version for source in report.sources.values()}
+    versions[report.target.uri] = report.target.version
     descriptions = {}
     for dataset in {**datasets.inputs, **datasets.outputs}.values():
         describe = partial(_describe_dataset, log, dataset, versions, progress)
@@ -253,13 +250,6 @@ def describe_datasets(
             shown = mask_error(reason, error)
             progress.log_line(f"lineage: the columns of {dataset.uri} are unknown ({shown})")
     return descriptions
-
-
-def _list_versions(report: Mapping[str, Any]) -> Iterator[tuple[str, int | None]]:
-    """Yield the versions that the report names, of the sources first."""
-    for source in report["sources"].values():
-        yield source["uri"], source["version"]
-    yield report["target"]["uri"], report["target"]["version"]
 
 
 def _describe_dataset(

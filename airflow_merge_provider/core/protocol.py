@@ -19,12 +19,13 @@ from airflow_merge_provider.core.errors import (
     JobError,
     MergeError,
     Problem,
-    RiskError,
     SetupError,
     UnrevertedError,
 )
+from airflow_merge_provider.core.expectations.result import ExpectationError, FailedExpectations
 from airflow_merge_provider.core.population import Population
-from airflow_merge_provider.core.report import add_launch_seconds
+from airflow_merge_provider.core.report import Report
+from airflow_merge_provider.core.risk import RiskError
 
 PROTOCOL_VERSION: Literal[1] = 1
 
@@ -150,7 +151,7 @@ class JobResult(Message):
     """
 
     ok: Literal[True] = True
-    report: dict[str, Any]
+    report: Report
     datasets: dict[str, DatasetDescription] = Field(default_factory=dict)
 
 
@@ -160,19 +161,23 @@ class JobFailure(Message):
     ok: Literal[False] = False
     code: str
     message: str
-    problems: tuple[dict[str, str], ...] = ()
+    problems: tuple[Problem, ...] = ()
     retryable: bool
     trace: str = ""
-    report: dict[str, Any] = Field(
-        {}, description="The changes that the change limit stopped, or the expectations that failed."
+    report: Report | FailedExpectations = Field(
+        FailedExpectations(),
+        description="The changes that a person has to assess, or the expectations that failed.",
     )
 
     def to_error(self) -> MergeError:
         """Return the failure as the error that was raised in the Spark process."""
-        problems = [Problem(**problem) for problem in self.problems]
-        kinds = (ConfigError, DataError, RiskError, SetupError, ConflictError, UnrevertedError)
+        if isinstance(self.report, Report):
+            return RiskError(self.message, self.problems, self.report)
+        if self.report.expectations:
+            return ExpectationError(self.message, self.problems, self.report)
+        kinds = (ConfigError, DataError, SetupError, ConflictError, UnrevertedError)
         kind: type[MergeError] = next((kind for kind in kinds if kind.code == self.code), JobError)
-        return kind(self.message, problems, self.report)
+        return kind(self.message, self.problems)
 
 
 def choose_approval(approve: str | None, on_risk: str) -> Approval:
@@ -209,7 +214,7 @@ def parse_result(text: str, elapsed: float) -> JobResult | JobFailure:
     """
     try:
         result = JobResult.model_validate_json(text)
-        return result.model_copy(update={"report": add_launch_seconds(result.report, elapsed)})
+        return result.model_copy(update={"report": result.report.add_launch_seconds(elapsed)})
     except ValidationError:
         pass
     try:

@@ -8,16 +8,18 @@ and the tables of its keys and counts in the documentation follow from the model
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from airflow_merge_provider.core.change_plan.summary import ChangeSummary
+from airflow_merge_provider.core.change_plan.summary import ChangeExample, ChangeSummary
 from airflow_merge_provider.core.expectations.result import ExpectationResult
 from airflow_merge_provider.core.run_mode import RunMode
 
 Scope = Literal["run", "target"]
+# What a report says beyond the keys that all have: each capability has a form of its own.
+Details = Mapping[str, Any]
 
 REPORT_MAX_BYTES = 4096
 # The XCom key of the report.
@@ -77,6 +79,12 @@ class RowCounts(_ReportPart):
     updated: int | None = Field(None, description="Existing rows with changed values.")
     deleted: int | None = Field(None, description="Removed rows.")
     unchanged: int | None = Field(None, description="Rows that did not change.")
+
+    @property
+    def before(self) -> int | None:
+        """The number of rows before the change; None if a count is unknown."""
+        counts = (self.updated, self.deleted, self.unchanged)
+        return None if None in counts else sum(count or 0 for count in counts)
 
     @classmethod
     def for_noop(cls, unchanged: int | None = None) -> Self:
@@ -143,6 +151,23 @@ class Report(_ReportPart):
         [], description="The parts that were truncated because the report exceeds 4 KiB."
     )
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the report as it leaves a process: values that JSON has."""
+        return self.model_dump(mode="json")
+
+    def with_seconds(self, seconds: Mapping[str, float]) -> Self:
+        """Return the report with other durations."""
+        return self.model_copy(update={"seconds": dict(seconds)})
+
+    def with_population(self, *, populated: bool | None, became_populated: bool) -> Self:
+        """Return the report with what the run did to the flag of its target."""
+        return self.model_copy(update={"populated": populated, "became_populated": became_populated})
+
+    def add_launch_seconds(self, elapsed: float) -> Self:
+        """Return the report with the time to start and end its process; ``elapsed`` is the total."""
+        launch_seconds = round(max(elapsed - sum(self.seconds.values()), 0.0), 3)
+        return self.with_seconds({LAUNCH: launch_seconds, **self.seconds})
+
 
 def fill_counts(measures: Iterable[Measure], counts: Mapping[str, int | None]) -> dict[str, int | None]:
     """Return all counts of a capability, with 0 for those that a run does not set.
@@ -162,41 +187,32 @@ def clear_run_counts(measures: Iterable[Measure], counts: Mapping[str, int | Non
     }
 
 
-def summarize_report(report: Mapping[str, Any]) -> str:
-    """Return one line for the log: what the run did, to how many rows, and why.
-
-    >>> summarize_report({"run_mode": "noop", "run_mode_reason": "no source has changed"})
-    'nothing to do: no source has changed'
-    """
-    mode, reason = report["run_mode"], report["run_mode_reason"]
+def summarize_report(report: Report) -> str:
+    """Return one line for the log: what the run did, to how many rows, and why."""
+    mode, reason, is_dry_run = report.run_mode, report.run_mode_reason, report.dry_run
     if mode == "noop":
         return f"nothing to do: {reason}"
+    target = report.target
+    version_text = "" if is_dry_run or target.version is None else f"; version {target.version}"
     if mode == "undo":
-        return _summarize_undo(report)
-    target = report["target"]
-    is_dry_run = report["dry_run"]
+        return f"{_summarize_undo(report)} of {target.dataset}: {reason}{version_text}"
     run = f"{mode} {'dry run' if is_dry_run else 'run'} ({reason})"
-    rows = f"{'would write' if is_dry_run else 'wrote'} {_summarize_rows(report['rows'], target['dataset'])}"
-    version_text = "" if is_dry_run or target["version"] is None else f"; version {target['version']}"
-    return f"{run}: {rows}{version_text}{_summarize_sources(report['sources'])}"
+    rows = f"{'would write' if is_dry_run else 'wrote'} {_summarize_rows(report.rows, target.dataset)}"
+    return f"{run}: {rows}{version_text}{_summarize_sources(report.sources)}"
 
 
-def _summarize_undo(report: Mapping[str, Any]) -> str:
-    target, runs = report["target"], report["counts"]["runs"]
-    is_dry_run = report["dry_run"]
-    verb = "would undo" if is_dry_run else "undid"
-    number = "1 run" if runs == 1 else f"{runs} runs"
+def _summarize_undo(report: Report) -> str:
+    runs = report.counts["runs"]
     # The undo of an undo.
-    if not runs and (restored := report["details"].get("restored")):
-        verb = "would restore" if is_dry_run else "restored"
+    if not runs and (restored := report.details.get("restored")):
         number = "1 run" if len(restored) == 1 else "several runs"
-    version_text = "" if is_dry_run or target["version"] is None else f"; version {target['version']}"
-    return f"{verb} {number} of {target['dataset']}: {report['run_mode_reason']}{version_text}"
+        return f"{'would restore' if report.dry_run else 'restored'} {number}"
+    return f"{'would undo' if report.dry_run else 'undid'} {'1 run' if runs == 1 else f'{runs} runs'}"
 
 
-def _summarize_rows(rows: Mapping[str, int | None], target: str) -> str:
+def _summarize_rows(rows: RowCounts, target: str) -> str:
     """Return how many rows are written, by kind; rows that stay as they are are not written."""
-    counts = {kind: count for kind, count in rows.items() if kind != "unchanged" and count != 0}
+    counts = {kind: count for kind, count in rows if kind != "unchanged" and count != 0}
     if None in counts.values():
         return f"an unknown number of rows to {target}"
     kinds = ", ".join(f"{count} {kind}" for kind, count in counts.items())
@@ -204,103 +220,91 @@ def _summarize_rows(rows: Mapping[str, int | None], target: str) -> str:
     return f"{total} {'row' if total == 1 else 'rows'} to {target}{f': {kinds}' if kinds else ''}"
 
 
-def _summarize_sources(sources: Mapping[str, Mapping[str, Any]]) -> str:
+def _summarize_sources(sources: Mapping[str, SourceReport]) -> str:
     """Return how many rows the sources have, as far as they are counted."""
-    texts = [
-        f"{name} with {source['rows']} rows" for name, source in sources.items() if source["rows"] is not None
-    ]
+    texts = [f"{name} with {source.rows} rows" for name, source in sources.items() if source.rows is not None]
     if not texts:
         return ""
     more = len(texts) - _NAMED_SOURCES_MAX
     return f"; read {', '.join(texts[:_NAMED_SOURCES_MAX])}{f' and {more} more' if more > 0 else ''}"
 
 
-def add_launch_seconds(report: Mapping[str, Any], elapsed: float) -> dict[str, Any]:
-    """Return a report that includes the time to start and end its process; ``elapsed`` is the total."""
-    seconds = report.get("seconds") or {}
-    launch_seconds = round(max(elapsed - sum(seconds.values()), 0.0), 3)
-    return {**report, "seconds": {LAUNCH: launch_seconds, **seconds}}
-
-
-def build_event_extra(report: Mapping[str, Any], run_id: str) -> dict[str, Any]:
+def build_event_extra(report: Report, run_id: str) -> dict[str, Any]:
     """Return the extra of the target's asset event: the run, the version of the table and the counts."""
-    details = report.get("details") or {}
+    reasons = report.details.get("reasons")
     return {
-        "job": report["job"],
+        "job": report.job,
         "run": run_id,
-        "run_mode": report["run_mode"],
-        "version": report["target"]["version"],
-        "uri": report["target"]["uri"],
-        "rows": report["rows"],
-        "counts": report["counts"],
-        **({} if report.get("populated") is None else {"populated": report["populated"]}),
-        **({"reasons": details["reasons"]} if details.get("reasons") else {}),
+        "run_mode": report.run_mode,
+        "version": report.target.version,
+        "uri": report.target.uri,
+        "rows": report.rows.model_dump(),
+        "counts": report.counts,
+        **({} if report.populated is None else {"populated": report.populated}),
+        **({"reasons": reasons} if reasons else {}),
     }
 
 
-def truncate_report(report: Mapping[str, Any], limit: int = REPORT_MAX_BYTES) -> dict[str, Any]:
+def truncate_report(report: Report, limit: int = REPORT_MAX_BYTES) -> Report:
     """Return a report of at most ``limit`` bytes of JSON, with the same keys.
 
     The example rows of a plan and of expectations are removed first, then the largest parts of ``details``.
     Then warnings and sources are shortened, and finally long texts. ``truncated`` lists what was shortened.
-
-    >>> short = truncate_report({"details": {"sizes": "x" * 5000}, "truncated": []})
-    >>> short["details"], short["truncated"]
-    ({}, ['details.sizes'])
     """
-    if _count_bytes(report) <= limit:
-        return dict(report)
-    result = dict(report)
-    truncated = list(result.get("truncated") or [])
-    if result.get("plan") and result["plan"]["examples"]:
-        result["plan"] = {**result["plan"], "examples": []}
-        result["truncated"] = truncated = [*truncated, "plan.examples"]
-    if _count_bytes(result) > limit and any(item["examples"] for item in result.get("expectations") or ()):
-        result["expectations"] = [{**item, "examples": []} for item in result["expectations"]]
-        result["truncated"] = truncated = [*truncated, "expectations.examples"]
-    result["details"] = details = dict(result.get("details") or {})
-    for name in sorted(details, key=lambda key: (-_count_bytes(details[key]), key)):
-        if _count_bytes(result) + _count_bytes(truncated) <= limit:
-            break
-        del details[name]
-        truncated.append(f"details.{cut_text(name, _TEXT_MAX_BYTES)}")
-        result["truncated"] = truncated
-    if _count_bytes(result) <= limit:
-        return result
-    shorteners: tuple[tuple[str, Callable[[Any], Any]], ...] = (
-        ("warnings", _cut_warnings), ("sources", _cut_sources), ("seconds", _cut_seconds)
-    )  # fmt: skip
-    for name, shorten in shorteners:
-        result[name] = shorten(result[name])
-        truncated.append(name)
-        result["truncated"] = truncated
-        if _count_bytes(result) <= limit:
+    result = report
+    for name, changes in _list_truncations(report):
+        if count_bytes(result) <= limit:
             return result
-    return {name: _cut_texts(value) for name, value in result.items()}
+        result = result.model_copy(update={**changes, "truncated": [*result.truncated, name]})
+    return result if count_bytes(result) <= limit else Report.model_validate(_cut_texts(result.as_json()))
 
 
-def truncate_plan(plan: Mapping[str, Any]) -> dict[str, Any]:
+def _list_truncations(report: Report) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """Yield the parts that a report can be truncated by, with the shorter values, in their order."""
+    if report.plan is not None and report.plan.examples:
+        yield "plan.examples", {"plan": report.plan.model_copy(update={"examples": []})}
+    if any(item.examples for item in report.expectations):
+        shorter = [item.model_copy(update={"examples": []}) for item in report.expectations]
+        yield "expectations.examples", {"expectations": shorter}
+    details = report.details
+    for name in sorted(details, key=lambda key: (-count_bytes(report.details[key]), key)):
+        details = {key: value for key, value in details.items() if key != name}
+        yield f"details.{cut_text(name, _TEXT_MAX_BYTES)}", {"details": details}
+    warnings = [cut_text(warning, _TEXT_MAX_BYTES) for warning in report.warnings[:_SUMMARY_WARNINGS_MAX]]
+    yield "warnings", {"warnings": warnings}
+    sources = {
+        cut_text(name, _TEXT_MAX_BYTES // 2): SourceReport.model_validate(_cut_texts(source.model_dump()))
+        for name, source in list(report.sources.items())[:_NAMED_SOURCES_MAX]
+    }
+    yield "sources", {"sources": sources}
+    # Only the total: a report this long leaves out the times of the steps.
+    yield "seconds", {"seconds": {OTHER: round(sum(report.seconds.values()), 3)}}
+
+
+def truncate_plan(plan: ChangeSummary) -> ChangeSummary:
     """Return the changes of a plan in at most 48 KiB of JSON: with all examples, or with the first ones."""
-    examples: list[Any] = []
-    size = _count_bytes({**plan, "examples": []})
-    for example in plan["examples"]:
-        size += _count_bytes(example) + 2
+    examples: list[ChangeExample] = []
+    size = count_bytes(plan.model_copy(update={"examples": examples}))
+    for example in plan.examples:
+        size += count_bytes(example) + 2
         if size > _PLAN_MAX_BYTES:
             break
         examples.append(example)
-    return {**plan, "examples": examples}
+    return plan.model_copy(update={"examples": examples})
 
 
-def _count_bytes(value: Any) -> int:
-    return len(json.dumps(value, default=str).encode())
+def count_bytes(value: Any) -> int:
+    """Return the bytes of a value, or of a model, as JSON."""
+    json_value = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
+    return len(json.dumps(json_value, default=str).encode())
 
 
 def cut_text(text: str, limit: int) -> str:
     """Shorten a text to ``limit`` bytes of JSON; keep both ends, as a path is most specific at its end."""
-    if _count_bytes(text) <= limit:
+    if count_bytes(text) <= limit:
         return text
     half = len(text) // 2
-    while half and _count_bytes(text[:half] + _ELLIPSIS + text[-half:]) > limit:
+    while half and count_bytes(text[:half] + _ELLIPSIS + text[-half:]) > limit:
         half = half * 3 // 4
     return text[:half] + _ELLIPSIS + text[len(text) - half :]
 
@@ -313,22 +317,6 @@ def _cut_texts(value: Any) -> Any:
     if isinstance(value, list):
         return [_cut_texts(item) for item in value]
     return value
-
-
-def _cut_warnings(warnings: list[str]) -> list[str]:
-    return [cut_text(str(warning), _TEXT_MAX_BYTES) for warning in warnings[:_SUMMARY_WARNINGS_MAX]]
-
-
-def _cut_sources(sources: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        cut_text(name, _TEXT_MAX_BYTES // 2): _cut_texts(source)
-        for name, source in list(sources.items())[:_NAMED_SOURCES_MAX]
-    }
-
-
-def _cut_seconds(seconds: Mapping[str, float]) -> dict[str, float]:
-    """Return only the total; a report this long leaves out the times of the steps."""
-    return {OTHER: round(sum(seconds.values()), 3)}
 
 
 _NULLABLE_INTEGER = {"anyOf": [{"type": "integer"}, {"type": "null"}]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Self
@@ -10,10 +10,26 @@ from typing import Any, Self
 from pydantic import ValidationError
 
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
-from airflow_merge_provider.core.errors import Problem, RiskError, format_count
+from airflow_merge_provider.core.errors import DataError, Problem, format_count
+from airflow_merge_provider.core.report import Report
 
 _RATIO_STEPS = 10_000
 LIMIT, ON_RISK = "max_change_ratio", "on_risk"
+
+
+class RiskError(DataError):
+    """Raised when a person has to assess the changes in ``report``: nothing has been written."""
+
+    code = "risk"
+
+    def __init__(self, message: str, problems: Iterable[Problem], report: Report) -> None:
+        super().__init__(message, problems)
+        self.report = report
+
+    @classmethod
+    def from_problem(cls, problem: Problem, report: Report) -> Self:
+        """Build the error of one problem."""
+        return cls(str(problem), [problem], report)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +74,7 @@ class Risk:
         """Return the warning of a dry run whose real run would be stopped."""
         return [f"{LIMIT}: {self.describe_risk(limit)}"] if limit is not None and self.is_above(limit) else []
 
-    def check_limit(self, limit: float | None, build_report: Callable[[], Mapping[str, Any]]) -> None:
+    def check_limit(self, limit: float | None, build_report: Callable[[], Report]) -> None:
         """Stop a run before its commit if it exceeds the limit.
 
         :param build_report: builds the report that lets a person assess the run.
@@ -70,7 +86,7 @@ class Risk:
             raise RiskError.from_problem(problem, build_report())
 
 
-def _find_choice_problems(plan: Mapping[str, Any]) -> list[Problem]:
+def _find_choice_problems(plan: object) -> list[Problem]:
     """Return the problems of a plan that a task has approved."""
     try:
         PlanChoice.model_validate(plan)

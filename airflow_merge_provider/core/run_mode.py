@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Literal
 
-from airflow_merge_provider.core.source_offset import SourceOffset, find_offset, read_offsets
+from airflow_merge_provider.core.source_offset import RunState, SourceOffset, find_offset, read_offsets
 
 RunMode = Literal["initial", "full", "incremental", "noop", "undo"]
 
@@ -22,7 +22,7 @@ NOTHING_CHANGED = "no source has changed since the previous run"
 _NAMED_INPUTS_MAX = 3
 
 
-def describe_changed_sources(state: Mapping[str, Any], sources: Mapping[str, SourceOffset]) -> str:
+def describe_changed_sources(state: RunState, sources: Mapping[str, SourceOffset]) -> str:
     """Return the reason that names the sources that have changed since the run with the given state."""
     offsets = read_offsets(state)
     return list_names(name for name, offset in sources.items() if _has_changed(offsets, offset))

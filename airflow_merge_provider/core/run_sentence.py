@@ -6,24 +6,25 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+
+from airflow_merge_provider.core.report import Report
 
 
 @dataclass(frozen=True)
 class ReportText:
     """A report in the words of a sentence: a plan is not told as a fact, and a count may be unknown."""
 
-    report: Mapping[str, Any]
+    report: Report
 
     @cached_property
     def counts(self) -> Mapping[str, int | None]:
         """The counts; the report of a retry may be that of an earlier release, which had fewer ones."""
-        return defaultdict(lambda: None, self.report["counts"])
+        return defaultdict(lambda: None, self.report.counts)
 
     @property
     def target(self) -> str:
         """The name of the target."""
-        return str(self.report["target"]["dataset"])
+        return self.report.target.dataset
 
     def format_count(self, name: str, noun: str) -> str:
         """Return a count with its noun."""
@@ -31,7 +32,7 @@ class ReportText:
 
     def format_sources(self, noun: str) -> str:
         """Return the number of sources with the noun of the capability."""
-        return format_amount(len(self.report["sources"]), noun)
+        return format_amount(len(self.report.sources), noun)
 
     def choose_verb(self, name: str, singular: str, plural: str) -> str:
         """Return the verb that agrees with a count."""
@@ -39,11 +40,11 @@ class ReportText:
 
     def choose_tense(self, fact: str, plan: str) -> str:
         """Return the verb of a fact, or that of a plan: nothing was written yet."""
-        return plan if self.report["dry_run"] or self.report["plan"] else fact
+        return plan if self.report.dry_run or self.report.plan else fact
 
     def describe_changes(self) -> str:
         """Return how many rows were inserted, updated and deleted, without zeros and unknown counts."""
-        rows = {kind: count for kind, count in self.report["rows"].items() if kind != "unchanged"}
+        rows = {kind: count for kind, count in self.report.rows if kind != "unchanged"}
         if None in rows.values() and not any(rows.values()):
             return "the number of changed rows is unknown"
         changes = [f"{count:,} {kind}" for kind, count in rows.items() if count]
@@ -51,8 +52,8 @@ class ReportText:
 
     def describe_rejected(self) -> str:
         """Return how many rows the expectations of the run left out."""
-        results = self.report.get("expectations") or []
-        counts = [item["failed"] for item in results if item["action"] == "quarantine" and item["failed"]]
+        results = self.report.expectations
+        counts = [item.failed for item in results if item.action == "quarantine" and item.failed]
         if not counts:
             return f"nothing {self.choose_tense('was', 'would be')} rejected"
         # A row may fail several expectations, so their sum is not the number of rows.
@@ -65,23 +66,24 @@ class ReportText:
 DescribeRun = Callable[[ReportText], Iterable[str]]
 
 
-def summarize_run(report: Mapping[str, Any], describe: DescribeRun) -> str:
+def summarize_run(report: Report, describe: DescribeRun) -> str:
     """Return a sentence about a run from its report; what the report does not know is left out.
 
-    >>> rows = {"inserted": 2, "updated": 1, "deleted": 0, "unchanged": 7}
-    >>> report = {"run_mode": "incremental", "dry_run": False, "rows": rows, "counts": {}, "plan": None}
+    >>> from airflow_merge_provider.core.report import RowCounts
+    >>> rows = RowCounts(inserted=2, updated=1, deleted=0, unchanged=7)
+    >>> report = Report.model_construct(run_mode="incremental", dry_run=False, rows=rows, counts={})
     >>> summarize_run(report, lambda text: (text.describe_changes(), text.describe_rejected()))
     '2 inserted, 1 updated; nothing was rejected'
 
     :param describe: the function of the capability that ran.
     """
-    if report["run_mode"] == "noop":
-        return f"Nothing to do: {report['run_mode_reason']}"
+    if report.run_mode == "noop":
+        return f"Nothing to do: {report.run_mode_reason}"
     text = ReportText(report)
-    is_unread = not {*report["rows"].values(), *report["counts"].values()} - {None}
-    if report["dry_run"] and report["plan"] is None and is_unread:
+    is_unread = not {*dict(report.rows).values(), *report.counts.values()} - {None}
+    if report.dry_run and report.plan is None and is_unread:
         return f"The configuration suits the tables of {text.target}; no rows were read"
-    return "; ".join(filter(None, describe(text))) or str(report["run_mode_reason"])
+    return "; ".join(filter(None, describe(text))) or report.run_mode_reason
 
 
 def format_amount(number: int | None, noun: str) -> str:

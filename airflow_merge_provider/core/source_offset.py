@@ -16,6 +16,9 @@ from airflow_merge_provider.core.dataset import split_location
 
 _SOURCE_VERSIONS, _TABLES, _COMMIT_IDS = "sources", "tables", "commits"
 
+# What the commit of a run carries for the next one: the keys of all runs, and those of its capability.
+RunState = Mapping[str, Any]
+
 
 @dataclass(frozen=True, slots=True)
 class SourceOffset:
@@ -56,7 +59,7 @@ def normalize_uri(uri: str) -> str:
     return os.path.realpath(path) if store == "file" else f"{store}://{authority}{path.rstrip('/')}"
 
 
-def write_offsets(offsets: Iterable[SourceOffset]) -> dict[str, Any]:
+def write_offsets(offsets: Iterable[SourceOffset]) -> RunState:
     """Return offsets as the part of a run's state that ``read_offsets`` reads."""
     entries = list(offsets)
     return {
@@ -66,7 +69,7 @@ def write_offsets(offsets: Iterable[SourceOffset]) -> dict[str, Any]:
     }
 
 
-def read_offsets(state: Mapping[str, Any]) -> list[SourceOffset]:
+def read_offsets(state: RunState) -> list[SourceOffset]:
     """Return the offsets in a run's state."""
     tables, commits = state.get(_TABLES) or {}, state.get(_COMMIT_IDS) or {}
     return [
@@ -101,7 +104,7 @@ def find_replaced(offsets: Iterable[SourceOffset], current: SourceOffset) -> Sou
     )
 
 
-def is_same_reads(state: Mapping[str, Any], current: Iterable[SourceOffset]) -> bool:
+def is_same_reads(state: RunState, current: Iterable[SourceOffset]) -> bool:
     """Return whether a run has read exactly these versions of exactly these sources, each at least once."""
     previous_offsets, offsets = read_offsets(state), list({offset.uri: offset for offset in current}.values())
     matches = [find_offset(previous_offsets, offset) for offset in offsets]

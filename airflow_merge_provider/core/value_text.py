@@ -13,6 +13,9 @@ from decimal import Decimal
 from functools import total_ordering
 from typing import Any
 
+# The values of a row by the names of its columns.
+Row = Mapping[str, Any]
+
 _VALUE_TEXT_MAX_CHARS = 200
 _CUT_DIGITS = re.compile(r"[.,]\d{6}0*[1-9]")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -139,7 +142,7 @@ def format_change(before: Any, after: Any, max_chars: int = _VALUE_TEXT_MAX_CHAR
     return _cut_text(texts[0], start, max_chars), _cut_text(texts[1], start, max_chars)
 
 
-def format_row(row: Mapping[str, Any]) -> str:
+def format_row(row: Row) -> str:
     """Return the columns of a row in one line.
 
     >>> format_row({"id": 1, "name": "Ann"})

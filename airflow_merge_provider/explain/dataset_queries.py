@@ -24,10 +24,11 @@ from airflow_merge_provider.core.change_plan.summary import ChangeExample, Chang
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import DataError, MergeError, Problem
 from airflow_merge_provider.core.expectations.config import REJECTED, REJECTED_OWNER, REJECTED_SUFFIX
+from airflow_merge_provider.core.expectations.result import ExpectationResult
 from airflow_merge_provider.core.merge_source.explanation import describe_member_changes
 from airflow_merge_provider.core.population import FLAG, WRITER
 from airflow_merge_provider.core.protocol import Job
-from airflow_merge_provider.core.report import RowCounts
+from airflow_merge_provider.core.report import Report, RowCounts, SourceReport, TargetReport
 from airflow_merge_provider.core.run.previous_run import (
     SIDE_TABLE_VERSIONS,
     list_commits_in_force,
@@ -37,7 +38,7 @@ from airflow_merge_provider.core.run.reporter import APPROVED_BY, EXPECTATIONS, 
 from airflow_merge_provider.core.run_sentence import summarize_run
 from airflow_merge_provider.core.source_offset import read_offsets
 from airflow_merge_provider.core.table_history import RESTORED_VERSION, UNDO, HistoryEntry, trace_lineage
-from airflow_merge_provider.core.value_text import to_json_value
+from airflow_merge_provider.core.value_text import Row, to_json_value
 from airflow_merge_provider.delta_rs import count_rows, is_table
 from airflow_merge_provider.explain.diff import count_differing_bytes, open_versions, read_changes
 from airflow_merge_provider.explain.dispatch import explain_target, list_history, trace_key
@@ -56,7 +57,6 @@ from airflow_merge_provider.explain.target import (
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-Row = Mapping[str, Any]
 JsonObject = dict[str, Any]
 # The rows of a page, the commits that it reads, and the compressed bytes by which two versions differ.
 PAGE_ROWS = 50
@@ -375,18 +375,26 @@ def _write_sentence(commit: CommitRef, result: RunResult, owner: str, name: str)
     """Return the sentence about a run that its report begins with."""
     job = JOBS["undo" if commit.kind == "undo" else owner]
     try:
-        report = {
-            "run_mode": result.run_mode,
-            "run_mode_reason": result.reason,
-            "dry_run": False,
-            "plan": None,
-            "target": {"dataset": name},
-            "sources": {offset.uri: None for offset in read_offsets(commit.state)},
-            "rows": result.rows.model_dump(),
-            "counts": {measure.name: result.counts.get(measure.name, 0) for measure in job.counts},
-            "details": dict(result.details),
-            "expectations": commit.state.get(EXPECTATIONS) or [],
-        }
+        report = Report(
+            job=job.name,
+            run_mode=result.run_mode,
+            run_mode_reason=result.reason,
+            changed=True,
+            dry_run=False,
+            target=TargetReport(
+                dataset=name, uri="", version_before=result.version_before, version=commit.version
+            ),
+            sources={
+                offset.uri: SourceReport(uri=offset.uri, version=offset.version, rows=None)
+                for offset in read_offsets(commit.state)
+            },
+            rows=result.rows,
+            counts={measure.name: result.counts.get(measure.name, 0) for measure in job.counts},
+            details=dict(result.details),
+            seconds={},
+            warnings=[],
+            expectations=list(map(ExpectationResult.model_validate, commit.state.get(EXPECTATIONS) or ())),
+        )
         return summarize_run(report, job.describe_run)
     except _DAMAGED:
         return None

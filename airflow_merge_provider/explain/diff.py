@@ -24,7 +24,7 @@ from airflow_merge_provider.core.change_plan.summary import (
 )
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem, format_count, suggest_name
-from airflow_merge_provider.core.value_text import escape_text, to_json_value
+from airflow_merge_provider.core.value_text import Row, escape_text, to_json_value
 from airflow_merge_provider.delta_rs import read_columns
 from airflow_merge_provider.explain.reading import (
     find_column,
@@ -135,13 +135,12 @@ _FEED_SIGNS = {"insert": 1, "update_postimage": 1, "delete": -1, "update_preimag
 _SIGN, _NET_COLUMN = "__sign", "__net"
 _FLOAT_NAMES = frozenset({"float", "double"})
 _NESTED_TYPES = frozenset({"array", "map", "struct", "variant"})
-Row = Mapping[str, Any]
 # A row, and how often the later version has it more often than the earlier one.
 NetRow = tuple[Row, int]
 
 
 # The kind of a change, and the row before and after without its NULLs; None where there is none.
-RowPair = tuple[ChangeKind, dict[str, Any] | None, dict[str, Any] | None]
+RowPair = tuple[ChangeKind, Row | None, Row | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,8 +362,7 @@ def _subtract_versions(
         f"GROUP BY {columns} HAVING sum({_SIGN}) <> 0{order}"
     )
     for row in query_rows(dataset, before, query, other=after):
-        count = row.pop(_NET_COLUMN)
-        yield row, count
+        yield {name: value for name, value in row.items() if name != _NET_COLUMN}, row[_NET_COLUMN]
 
 
 def _select_columns(names: Sequence[str], present: Mapping[str, str]) -> str:
@@ -388,7 +386,7 @@ def _pair_rows(rows: Iterable[NetRow], key: Sequence[str]) -> Iterator[tuple[Row
             yield before, added[position] if position < len(added) else None
 
 
-def _drop_nulls(row: Row | None) -> dict[str, Any] | None:
+def _drop_nulls(row: Row | None) -> Row | None:
     return None if row is None else {name: value for name, value in row.items() if value is not None}
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.run.previous_run import list_state_commits
 from airflow_merge_provider.core.source_offset import SourceOffset, read_offsets
-from airflow_merge_provider.core.value_text import to_json_value
+from airflow_merge_provider.core.value_text import Row, to_json_value
 from airflow_merge_provider.explain.model.commits import CommitRef, KeyStates
 from airflow_merge_provider.explain.model.joins import (
     InputRows,
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 _JOINER = "joiner"
-
-Row = Mapping[str, Any]
 
 
 def explain_joined_row(
@@ -178,7 +176,7 @@ def _list_distinct(rows: Iterable[Row]) -> tuple[Row, ...]:
     return tuple(row for _, row in sorted(distinct_rows.items()))
 
 
-def _name_key(join: JoinDescription, inputs: Sequence[InputRows]) -> dict[str, Any]:
+def _name_key(join: JoinDescription, inputs: Sequence[InputRows]) -> Row:
     """Return the key with its names: those of the key columns, or of the fields."""
     if not join.keys:
         return {f"{rows.stage}.{name}": value for rows in inputs for name, value in rows.key.items()}

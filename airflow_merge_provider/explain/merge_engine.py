@@ -29,6 +29,7 @@ from airflow_merge_provider.core.run.table_log import LOG_RETENTION
 from airflow_merge_provider.core.source_offset import SourceOffset, find_offset, read_offsets
 from airflow_merge_provider.core.value_text import (
     DistantTime,
+    Row,
     escape_text,
     format_row,
     format_value,
@@ -68,7 +69,7 @@ class SourceRecord:
 class KeyExplanation:
     """The records of a key, oldest first, with the effect of each, and the origin of every column value."""
 
-    key: Mapping[str, Any]
+    key: Row
     read: tuple[SourceRecord, ...]
     trace: KeyTrace
 
@@ -220,14 +221,14 @@ def _read_records(
             yield _as_read(uri, config, plan, values, (run, version, fragment.path, row))
 
 
-def _convert_key(key: Mapping[str, str | None], table: DeltaTable) -> dict[str, Any]:
+def _convert_key(key: Mapping[str, str | None], table: DeltaTable) -> Row:
     """Return a key by the names of a source's columns, with values of their types."""
     types = list_types(table)
     names = {name.casefold(): name for name in types}
     return convert_key({names[name.casefold()]: text for name, text in key.items()}, types)
 
 
-def _find_places(rows: Any, key: Mapping[str, Any]) -> Iterator[int]:
+def _find_places(rows: Any, key: Row) -> Iterator[int]:
     """Yield the positions of the rows with a key, whose values are compared by type."""
     (first, value), *other_columns = [(rows[name], value) for name, value in key.items()]
     for position in _find_value(first, value):
@@ -258,7 +259,7 @@ def _as_read(
     uri: str,
     config: MergeEngineConfig,
     plan: Plan,
-    values: Mapping[str, Any],
+    values: Row,
     location: tuple[int, int, str, int],
 ) -> SourceRecord:
     value_by_name = {name.casefold(): value for name, value in values.items()}

@@ -14,6 +14,7 @@ from airflow_merge_provider.core.capabilities import list_internal_columns
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import MergeError
 from airflow_merge_provider.core.source_offset import read_offsets
+from airflow_merge_provider.core.value_text import Row
 from airflow_merge_provider.explain.model.commits import CommitRef, KeyState, KeyStates
 from airflow_merge_provider.explain.model.history import (
     HistoryColumns,
@@ -129,9 +130,7 @@ def _find_deciding_state(states: KeyStates, changes: Sequence[RowChange]) -> Key
     return runs[-1] if runs else states.newest
 
 
-def _require_known(
-    dataset: Dataset, states: KeyStates, values: Mapping[str, Any], source: SourceRows
-) -> None:
+def _require_known(dataset: Dataset, states: KeyStates, values: Row, source: SourceRows) -> None:
     """Raise an error if neither the target nor its source had a row of the key in any readable version."""
     if source.rows or any(state.rows for state in states.states):
         return

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
@@ -17,6 +17,7 @@ from airflow_merge_provider.core.merge_source.explanation import (
     list_links,
     unknown_output,
 )
+from airflow_merge_provider.core.value_text import Row
 from airflow_merge_provider.explain.reading import query_rows, quote_text
 from airflow_merge_provider.explain.target import open_target
 
@@ -66,7 +67,7 @@ def explain_output_or_entity(
     """
     dataset, table = _open_golden_target(target, warehouse, version)
     rows = _query_outputs(dataset, table, f'"_id" = {quote_text(key)}')
-    row: Mapping[str, Any] | None = next(rows, None)
+    row: Row | None = next(rows, None)
     if row is None:
         entity = _find_entity(dataset, table, key)
         if entity.outputs:
@@ -128,7 +129,7 @@ def _find_entity(dataset: Dataset, table: DeltaTable, entity: str) -> EntityExpl
     return explain_entities(_query_outputs(dataset, table, _has_member(ids)), entity)
 
 
-def _find_stable_row(dataset: Dataset, table: DeltaTable, key: str) -> Mapping[str, Any] | None:
+def _find_stable_row(dataset: Dataset, table: DeltaTable, key: str) -> Row | None:
     """Return the output with a ``$stable_id``; a replaced one only if there is no other."""
     if _STABLE_ID not in _list_columns(table) or not (key.isascii() and key.isdecimal()):
         return None
@@ -136,7 +137,7 @@ def _find_stable_row(dataset: Dataset, table: DeltaTable, key: str) -> Mapping[s
     return next((row for row in rows if row["_members"]), next(iter(rows), None))
 
 
-def _find_row(target: str, output_id: str, warehouse: str | None, version: int | None) -> Mapping[str, Any]:
+def _find_row(target: str, output_id: str, warehouse: str | None, version: int | None) -> Row:
     dataset, table = _open_golden_target(target, warehouse, version)
     row = next(_query_outputs(dataset, table, f'"_id" = {quote_text(output_id)}'), None)
     if row is None:
@@ -144,7 +145,7 @@ def _find_row(target: str, output_id: str, warehouse: str | None, version: int |
     return row
 
 
-def _query_outputs(dataset: Dataset, table: DeltaTable, where: str) -> Iterator[dict[str, Any]]:
+def _query_outputs(dataset: Dataset, table: DeltaTable, where: str) -> Iterator[Row]:
     """Yield the outputs that meet a condition, with the columns that an explanation needs."""
     names = [name for name in _ENTITY_COLUMNS if name in _list_columns(table)]
     columns = ", ".join(f'"{name}"' for name in names)

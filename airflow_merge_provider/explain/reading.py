@@ -17,6 +17,7 @@ from airflow_merge_provider.core.table_history import HistoryEntry, Lineage, tra
 from airflow_merge_provider.core.value_text import (
     EPOCH,
     DistantTime,
+    Row,
     format_row,
     format_value,
     to_json_value,
@@ -80,7 +81,7 @@ def read_states(dataset: Dataset, table: DeltaTable, keys: Sequence[Key]) -> Key
     return KeyStates(tuple(reversed(states)), missing)
 
 
-def query_keys(dataset: Dataset, table: DeltaTable, keys: Sequence[Key]) -> list[dict[str, Any]]:
+def query_keys(dataset: Dataset, table: DeltaTable, keys: Sequence[Key]) -> list[Row]:
     """Return the rows with one of the keys in the opened version of a table, sorted by their content.
 
     At most ``ROWS_MAX`` rows are returned; an empty key selects any rows.
@@ -107,7 +108,7 @@ def open_input(offset: SourceOffset) -> tuple[Dataset, DeltaTable]:
     return dataset, table
 
 
-def read_input_rows(offset: SourceOffset, key: Key) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def read_input_rows(offset: SourceOffset, key: Key) -> tuple[Row, list[Row]]:
     """Return a key with the values of its columns' types, and the rows that an input of a run had with it.
 
     :raises ConfigError: if a value is not one of its column's type.
@@ -140,7 +141,7 @@ def query_rows(
     query: str,
     names: Sequence[str] | None = None,
     other: DeltaTable | None = None,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Row]:
     """Yield the rows of a query, which supports deletion vectors; ``to_pyarrow_table`` does not.
 
     The query refers to the tables as ``target`` and ``other``.
@@ -189,7 +190,7 @@ def quote_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _read_version(dataset: Dataset, entry: HistoryEntry, keys: Sequence[Key]) -> list[dict[str, Any]]:
+def _read_version(dataset: Dataset, entry: HistoryEntry, keys: Sequence[Key]) -> list[Row]:
     table = open_version(dataset, entry.version)
     # A column that was added later holds no value of the key yet.
     columns = set(list_types(table))
@@ -210,9 +211,7 @@ def open_version(dataset: Dataset, version: int) -> DeltaTable:
         raise DataError(f"{dataset.uri} cannot be read at version {version}: {error}") from error
 
 
-def refuse_unknown_key(
-    dataset: Dataset, states: KeyStates, values: Mapping[str, Any], hint: str = ""
-) -> DataError:
+def refuse_unknown_key(dataset: Dataset, states: KeyStates, values: Row, hint: str = "") -> DataError:
     """Return the error of a key that no readable version of a table has.
 
     :param hint: what else is known, if all versions can be read.

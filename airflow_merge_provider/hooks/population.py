@@ -15,10 +15,11 @@ from airflow.sdk import Asset, Context
 from airflow.sdk.execution_time.context import AssetStateStoreAccessor
 
 from airflow_merge_provider.assets import dataset_asset, dataset_text, is_catalog
-from airflow_merge_provider.core.dataset import Dataset, is_skipped_by_spark
+from airflow_merge_provider.core.dataset import Dataset, DatasetRef, is_skipped_by_spark
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.core.object_store.clients import complete_arguments
 from airflow_merge_provider.core.population import FLAG, State, list_unpopulated, table_state
+from airflow_merge_provider.core.report import Report
 from airflow_merge_provider.file_store.folder import open_folder
 from airflow_merge_provider.hooks._airflow_api import translate_api_errors
 from airflow_merge_provider.hooks.warehouse import WarehouseHook
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 
-Ref = str | Mapping[str, Any]
 Origin = Literal["flag", "rows", "files", "mark", "event", "missing", "catalog"]
 
 
@@ -62,7 +62,7 @@ class PopulationStatus:
 
 
 def get_status(
-    hook: WarehouseHook, refs: Sequence[Ref], *, warehouse: str | None = None
+    hook: WarehouseHook, refs: Sequence[DatasetRef], *, warehouse: str | None = None
 ) -> list[PopulationStatus]:
     """Return the status of each dataset; ``warehouse`` is that of the operator, for the assets.
 
@@ -100,7 +100,7 @@ async def with_marks_async(
     ]
 
 
-def _get_dataset_status(hook: WarehouseHook, ref: Ref, asset: Asset) -> PopulationStatus:
+def _get_dataset_status(hook: WarehouseHook, ref: DatasetRef, asset: Asset) -> PopulationStatus:
     dataset = hook.resolve_dataset(ref)
     if dataset.path is None:
         return PopulationStatus(dataset.id, dataset.uri, asset, "unpopulated", "catalog")
@@ -173,13 +173,13 @@ def find_marked(assets: Iterable[Any], context: Context) -> list[str]:
     ]
 
 
-def mark_populated(asset: Asset, report: Mapping[str, Any], context: Context) -> None:
+def mark_populated(asset: Asset, report: Report, context: Context) -> None:
     """Mark a populated catalog table, for readers without Spark; remove only marks set by this package."""
     store = context.get("asset_state_store")
-    if store is None or report.get("populated") is None or not is_catalog(asset):
+    if store is None or report.populated is None or not is_catalog(asset):
         return
-    if report["populated"]:
-        store[asset].set(MARK, {"run_id": context["run_id"], "job": report.get("job")})
+    if report.populated:
+        store[asset].set(MARK, {"run_id": context["run_id"], "job": report.job})
     elif _is_own(store[asset].get(MARK)):
         store[asset].delete(MARK)
 

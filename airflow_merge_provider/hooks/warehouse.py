@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import BaseHook, conf
 
-from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
+from airflow_merge_provider.core.dataset import Dataset, DatasetRef, resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem, SetupError
 from airflow_merge_provider.core.object_store.azure_settings import AzureSettings, find_account
 from airflow_merge_provider.core.object_store.clients import StoreSettings, is_azure, is_gcs
@@ -176,31 +176,31 @@ class WarehouseHook(BaseHook):
             raise ConfigError.from_problems([problem])
         return {str(name): str(value) for name, value in (options or {}).items() if value is not None}
 
-    def resolve_dataset(self, ref: str | Mapping[str, Any]) -> Dataset:
+    def resolve_dataset(self, ref: DatasetRef) -> Dataset:
         """Return the dataset that a reference names in this warehouse.
 
         :raises ConfigError: when the reference is not valid.
         """
         return resolve_dataset(ref, self.warehouse, at="dataset")
 
-    def read_version(self, ref: str | Mapping[str, Any]) -> int | None:
+    def read_version(self, ref: DatasetRef) -> int | None:
         """Return a table's version; ``None`` when there is no such table."""
         table = self.open_table(self.resolve_dataset(ref))
         return None if table is None else table.version()
 
-    def read_identity(self, ref: str | Mapping[str, Any]) -> tuple[int, str] | None:
+    def read_identity(self, ref: DatasetRef) -> tuple[int, str] | None:
         """Return a table's version and its id; another table at the same location has another id."""
         table = self.open_table(self.resolve_dataset(ref))
         return None if table is None else (table.version(), str(table.metadata().id))
 
-    def read_properties(self, ref: str | Mapping[str, Any]) -> dict[str, str]:
+    def read_properties(self, ref: DatasetRef) -> dict[str, str]:
         """Return a table's properties; an empty dict when there is no such table."""
         table = self.open_table(self.resolve_dataset(ref))
         if table is None:
             return {}
         return {str(name): str(value) for name, value in table.metadata().configuration.items()}
 
-    def run_number(self, ref: str | Mapping[str, Any], job: str) -> int | None:
+    def run_number(self, ref: DatasetRef, job: str) -> int | None:
         """Return the number of the last run of ``job`` that committed to a table."""
         table = self.open_table(self.resolve_dataset(ref))
         return None if table is None else table.transaction_version(f"airflow-merge/{job}")

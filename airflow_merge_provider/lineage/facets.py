@@ -11,10 +11,10 @@ from airflow_merge_provider.core.run.lineage_model import (
     Assertion,
     ColumnLineage,
     DatasetLineage,
-    Fields,
     InputColumn,
     RunLineage,
 )
+from airflow_merge_provider.core.run.table_log import Fields
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors.base import OperatorLineage

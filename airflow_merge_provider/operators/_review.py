@@ -21,7 +21,9 @@ from airflow_merge_provider.core.change_plan.summary import (
     format_pair,
     select_examples,
 )
-from airflow_merge_provider.core.errors import RiskError, format_count
+from airflow_merge_provider.core.errors import format_count
+from airflow_merge_provider.core.report import Report
+from airflow_merge_provider.core.risk import RiskError
 from airflow_merge_provider.links.merge_report import MergeReportLink
 
 APPLY, REJECT = "Apply", "Reject"
@@ -42,13 +44,12 @@ class Question:
 
 
 def build_question(
-    context: Context, report: Mapping[str, Any], reason: str, plan_task_id: str | None = None
+    context: Context, report: Report, plan: ChangeSummary, reason: str, plan_task_id: str | None = None
 ) -> Question:
-    """Return the question about the plan of a report.
+    """Return the question about the plan of a run with this report.
 
     :param plan_task_id: the task whose merge report shows the plan, if it is another one.
     """
-    plan = ChangeSummary.model_validate(report["plan"])
     body = build_body(plan, reason, _find_report_url(context["ti"], plan_task_id))
     return Question(build_subject(report, plan), body, name_plan(plan))
 
@@ -99,7 +100,7 @@ def ask_for_approval(
 
 def build_outdated_error(risk: RiskError) -> RiskError:
     """Return the error of a run whose approved plan is outdated: Airflow asks only once in a DAG run."""
-    target = risk.report["target"]["dataset"]
+    target = risk.report.target.dataset
     return RiskError(f"{target}: {risk.problems[0].message}. {_NEXT}", risk.problems, risk.report)
 
 
@@ -144,12 +145,9 @@ def is_unapproved(plan: Any, *, of_task: bool) -> bool:
     return of_task and plan is None
 
 
-def build_subject(report: Mapping[str, Any], plan: ChangeSummary) -> str:
+def build_subject(report: Report, plan: ChangeSummary) -> str:
     """Return the question in one line: the target, and the share of its rows that change."""
-    rows_before = [report["rows"][kind] for kind in ("updated", "deleted", "unchanged")]
-    is_known = None not in rows_before
-    share = describe_share(plan.kinds, sum(rows_before) if is_known else None)
-    return f"{report['target']['dataset']}: {share}"
+    return f"{report.target.dataset}: {describe_share(plan.kinds, report.rows.before)}"
 
 
 def build_body(plan: ChangeSummary, reason: str, report_url: str) -> str:

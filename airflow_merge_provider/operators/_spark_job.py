@@ -17,13 +17,13 @@ from airflow.sdk.log import redact  # type: ignore[attr-defined] # as Airflow ma
 from airflow_merge_provider.core import risk
 from airflow_merge_provider.core.capabilities import JOBS
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
+from airflow_merge_provider.core.change_plan.summary import ChangeSummary
 from airflow_merge_provider.core.errors import (
     ConfigError,
     DataError,
     JobError,
     MergeError,
     Problem,
-    RiskError,
     SetupError,
 )
 from airflow_merge_provider.core.failure_report import FAILURE_KEY, build_failure_report
@@ -40,10 +40,12 @@ from airflow_merge_provider.core.protocol import (
 from airflow_merge_provider.core.report import (
     PLAN_KEY,
     REPORT_KEY,
+    Report,
     build_event_extra,
     truncate_plan,
     truncate_report,
 )
+from airflow_merge_provider.core.risk import RiskError
 from airflow_merge_provider.core.run_sentence import summarize_run
 from airflow_merge_provider.core.source_offset import normalize_uri
 from airflow_merge_provider.hooks.population import find_marked, mark_populated
@@ -194,7 +196,7 @@ class SparkJobOperator(BaseOperator):
         self.openlineage_inject_parent_job_info = openlineage_inject_parent_job_info
         self._target_asset: Asset | None = None
         self._templated: tuple[str, ...] = ()
-        self._report: dict[str, Any] | None = None
+        self._report: Report | None = None
         self._descriptions: Mapping[str, DatasetDescription] = {}
         self._hook: SparkJobHook | None = None
         self._request: JobRequest | None = None
@@ -232,11 +234,11 @@ class SparkJobOperator(BaseOperator):
             raise
         except MergeError as error:
             failure = error
-            if isinstance(error, RiskError) and error.report.get("plan"):
+            if isinstance(error, RiskError) and error.report.plan is not None:
                 if approved is not None or isinstance(self.plan, Mapping):
                     failure = _review.build_outdated_error(error)
                 elif choose_approval(self.approve, self.on_risk) != "never":
-                    self._ask_for_approval(context, error)
+                    self._ask_for_approval(context, error, error.report.plan)
             self._report_failure(context, failure)
             error_class = AirflowException if failure.retryable else AirflowFailException
             # Airflow logs the traceback of this exception; that of an expected error would only repeat it.
@@ -245,11 +247,11 @@ class SparkJobOperator(BaseOperator):
         self._report = report
         xcom_report = self._push_report(context, report)
         self._emit_asset(xcom_report, context)
-        return xcom_report
+        return xcom_report.as_json()
 
-    def _ask_for_approval(self, context: Context, error: RiskError) -> NoReturn:
+    def _ask_for_approval(self, context: Context, error: RiskError, plan: ChangeSummary) -> NoReturn:
         self._push_report(context, error.report)
-        question = _review.build_question(context, error.report, error.problems[0].message)
+        question = _review.build_question(context, error.report, plan, error.problems[0].message)
         timeout = self.approval_timeout or self.execution_timeout
         try:
             _review.ask_for_approval(context, question, timeout, self.after_review.__name__)
@@ -281,20 +283,25 @@ class SparkJobOperator(BaseOperator):
             self.log.error("%s", line)
         value = redact(report.model_dump(mode="json"), max_depth=_REDACTED_MAX_DEPTH)
         context["ti"].xcom_push(key=FAILURE_KEY, value=value)
-        if error.report.get("plan"):
-            context["ti"].xcom_push(key=PLAN_KEY, value=truncate_plan(error.report["plan"]))
+        if isinstance(error, RiskError):
+            self._push_plan(context, error.report)
 
-    def _push_report(self, context: Context, report: Mapping[str, Any]) -> dict[str, Any]:
+    def _push_report(self, context: Context, report: Report) -> Report:
         """Store the report and the plan as XComs, and return the report as it is stored."""
-        report = {**report, "summary": summarize_run(report, JOBS[self.job].describe_run)}
+        summary = summarize_run(report, JOBS[self.job].describe_run)
+        report = report.model_copy(update={"summary": summary})
         xcom_report = truncate_report(report)
-        if xcom_report["truncated"]:
-            self.log.info("The report is too long for an XCom; full report: %s", json.dumps(report))
-        context["ti"].xcom_push(key=REPORT_KEY, value=xcom_report)
-        if report.get("plan"):
-            context["ti"].xcom_push(key=PLAN_KEY, value=truncate_plan(report["plan"]))
+        if xcom_report.truncated:
+            self.log.info("The report is too long for an XCom; full report: %s", json.dumps(report.as_json()))
+        context["ti"].xcom_push(key=REPORT_KEY, value=xcom_report.as_json())
+        self._push_plan(context, report)
         self.log.info("report: XCom %r, and the tab %r of this task instance", REPORT_KEY, "Merge report")
         return xcom_report
+
+    def _push_plan(self, context: Context, report: Report) -> None:
+        if report.plan is not None:
+            plan = truncate_plan(report.plan)
+            context["ti"].xcom_push(key=PLAN_KEY, value=plan.model_dump(mode="json"))
 
     @property
     def _is_dry_run(self) -> bool:
@@ -383,7 +390,7 @@ class SparkJobOperator(BaseOperator):
         if problems := list(list_conflicts(self)):
             raise RefusedArgumentsError.from_task(self.task_id, problems)
 
-    def _run_job(self, context: Context, approved: PlanChoice | None) -> dict[str, Any]:
+    def _run_job(self, context: Context, approved: PlanChoice | None) -> Report:
         self._render_natively()
         config, arguments = self._parse_config()
         if _review.is_unapproved(self.plan, of_task=self._takes_result):
@@ -452,13 +459,13 @@ class SparkJobOperator(BaseOperator):
             elif isinstance(value, (list, tuple, Mapping)) or list_assets(value):
                 setattr(self, name, as_text(value))
 
-    def _emit_asset(self, report: Mapping[str, Any], context: Context) -> None:
+    def _emit_asset(self, report: Report, context: Context) -> None:
         """Update the target's asset; a run without changes removes the outlet and still succeeds."""
         if self._target_asset is None:
             return
         if not self._is_dry_run:
             mark_populated(self._target_asset, report, context)
-        if (report.get("changed") or report.get("became_populated")) and not self._is_dry_run:
+        if (report.changed or report.became_populated) and not self._is_dry_run:
             context["outlet_events"][self._target_asset].extra = build_event_extra(report, context["run_id"])
             return
         task = context["ti"].task

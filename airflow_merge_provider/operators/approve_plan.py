@@ -11,8 +11,8 @@ from airflow.sdk import BaseOperator, Context
 
 from airflow_merge_provider.core import risk
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
-from airflow_merge_provider.core.change_plan.summary import ChangeSummary, has_changes
-from airflow_merge_provider.core.report import PLAN_KEY, REPORT_KEY
+from airflow_merge_provider.core.change_plan.summary import ChangeSummary
+from airflow_merge_provider.core.report import PLAN_KEY, REPORT_KEY, Report
 from airflow_merge_provider.operators import _review
 from airflow_merge_provider.operators._arguments import (
     RefusedArgumentsError,
@@ -60,27 +60,28 @@ class ApprovePlanOperator(BaseOperator):
         :raises AirflowFailException: if the other task has no report, or if it has not saved its plan.
         """
         self._check_on_reject()
-        report = self._pull_xcom(context, REPORT_KEY)
-        if report is None:
+        value = self._pull_xcom(context, REPORT_KEY)
+        if value is None:
             raise AirflowFailException(
                 f"plan_task_id: task {self.plan_task_id!r} has no merge report in this run (run it before; "
                 "if it is mapped, put both tasks into a mapped task group)"
             )
-        plan = report["plan"]
-        if plan is None and report["run_mode"] == "noop":
-            self.log.info("Nothing to approve: %s", report["run_mode_reason"])
+        report = Report.model_validate(value)
+        plan = report.plan
+        if plan is None and report.run_mode == "noop":
+            self.log.info("Nothing to approve: %s", report.run_mode_reason)
             return PlanChoice(exists=False).model_dump(exclude_defaults=True)
-        if plan is None or plan["saved"] is None:
+        if plan is None or plan.saved is None:
             raise AirflowFailException(
                 f"plan_task_id: task {self.plan_task_id!r} has not saved its plan (set plan='save' in it)"
             )
-        if not has_changes(plan):
+        if not plan.has_changes:
             self.log.info("Nothing to approve: the plan changes no rows and no columns")
-            return _review.name_plan(ChangeSummary.model_validate(plan)).model_dump(exclude_defaults=True)
+            return _review.name_plan(plan).model_dump(exclude_defaults=True)
         # The report may have been truncated: this XCom has more rows.
-        complete_report = {**report, "plan": self._pull_xcom(context, PLAN_KEY) or plan}
-        reason = "; ".join(["the run needs the approval of a person", *report["warnings"]])
-        question = _review.build_question(context, complete_report, reason, self.plan_task_id)
+        plan = ChangeSummary.model_validate(self._pull_xcom(context, PLAN_KEY) or plan)
+        reason = "; ".join(["the run needs the approval of a person", *report.warnings])
+        question = _review.build_question(context, report, plan, reason, self.plan_task_id)
         timeout = self.approval_timeout or self.execution_timeout
         return _review.ask_for_approval(context, question, timeout, self.after_review.__name__)
 

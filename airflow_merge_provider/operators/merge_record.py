@@ -160,8 +160,8 @@ class MergeRecordOperator(SparkJobOperator):
 
     def _merge_files(self, context: Context) -> dict[str, Any]:
         report = super().execute(context)
-        # Read the full report: the returned one may have been truncated.
-        details = (self._report or report)["details"]
+        # The full report: the returned one may have been truncated.
+        details = {} if self._report is None else self._report.details
         context["ti"].xcom_push(key=NEXT_EXPIRY, value=details.get(NEXT_EXPIRY))
         return report
 

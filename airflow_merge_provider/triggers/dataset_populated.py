@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from airflow_merge_provider.core.dataset import DatasetRef
 from airflow_merge_provider.core.errors import MergeError, SetupError
 from airflow_merge_provider.hooks._airflow_api import AirflowApiError
 from airflow_merge_provider.hooks.population import (
@@ -50,7 +51,7 @@ class DatasetPopulatedTrigger(BaseTrigger):
     def __init__(
         self,
         *,
-        datasets: Sequence[str | Mapping[str, Any]],
+        datasets: Sequence[DatasetRef],
         ignore_non_existent_datasets: bool = True,
         warehouse: str | None = None,
         merge_store_conn_id: str = WarehouseHook.default_conn_name,

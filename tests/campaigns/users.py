@@ -8,16 +8,16 @@ from __future__ import annotations
 import importlib
 import shutil
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.errors import ConflictError, MergeError
+from airflow_merge_provider.core.report import Report
 from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.run.entry import build_failure
 from airflow_merge_provider.jobs.run.retry import run_attempt
@@ -96,7 +96,7 @@ class Sequence:
         self._spark = spark
         self._workload = workload
         self._folder = folder
-        self._last_report: Mapping[str, Any] = {}
+        self._last_report: Report | None = None
         self._content_before: dict[str, list[str]] = {}
         self._sources = _SOURCES[workload.capability]
         folder.mkdir(parents=True)
@@ -105,7 +105,7 @@ class Sequence:
         """Write the source rows of a step."""
         self._workload.write_sources(self._folder, step)
 
-    def run_step(self, step: int, run_id: str | None = None) -> Mapping[str, Any]:
+    def run_step(self, step: int, run_id: str | None = None) -> Report:
         """Run as a task does, which is retried after a write conflict with another run."""
         job = importlib.import_module(f"airflow_merge_provider.jobs.{self._workload.capability}.job")
         request = self._workload.build_request(self._folder, step, run_id)
@@ -159,17 +159,17 @@ class Sequence:
     def _undo_run(self, step: int, *, is_restored: bool) -> bool:
         """Undo the last run, and check that all tables are as before it; return False if it wrote nothing.
 
-        :param is_restored: whether a RESTORE of the target came before the run. It left rows of the run that it
-            reverted in the tables beside the target, which the undo restores together with the target.
+        :param is_restored: whether a RESTORE of the target came before the run. It left rows of the run that
+            it reverted in the tables beside the target, which the undo restores together with the target.
         """
         target = self._find_target()
-        if target is None or not self._last_report["changed"]:
+        if target is None or self._last_report is None or not self._last_report.changed:
             return False
         request = self._workload.build_request(self._folder, step, f"undo-{step}")
         config = {"target": request.config["target"]}
         request = request.model_copy(update={"job": "undo", "config": config})
         report = run_attempt(self._spark, request, Progress(out=str), undo.run)
-        assert report["counts"]["runs"] == 1, report
+        assert report.counts["runs"] == 1, report
         before, after = drop_empty_tables(self._content_before), drop_empty_tables(self.read_content())
         if is_restored:
             names = (str(config["target"]), *self._sources)
@@ -179,9 +179,11 @@ class Sequence:
 
     def _restore_before_run(self) -> bool:
         """Restore the target as it was before the last run; return False if that run wrote nothing."""
-        target = self._last_report.get("target", {})
-        version = target.get("version_before")
-        if self._find_target() is None or version is None or not self._last_report["changed"]:
+        report = self._last_report
+        if self._find_target() is None or report is None or not report.changed:
+            return False
+        version = report.target.version_before
+        if version is None:
             return False
         self._run_sql(f"RESTORE TABLE delta.`{self._find_target()}` TO VERSION AS OF {version}")
         return True

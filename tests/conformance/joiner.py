@@ -106,7 +106,7 @@ def outcome_in_memory(spark: SparkSession, vector: Mapping[str, Any], warehouse:
         "schema": shown["output"],
         "frame": [field.as_list() for field in read_schema(rows)],
         "rows": rows_of(rows),
-        "records_in": {name: source["rows"] for name, source in report["sources"].items()},
+        "records_in": {name: source.rows for name, source in report.sources.items()},
     }
 
 
@@ -158,8 +158,8 @@ def _run_join(
         return join.rows, {"records_in": count_input_records(spark, join.frames, pinned)}
     report = run(spark, request, Progress(out=str))
     rows = spark.read.format("delta").load(str(warehouse / TARGET))
-    records = {name: source["rows"] for name, source in report["sources"].items()}
-    return rows, {"records_in": records, "outputs": report["counts"]["outputs"]}
+    records = {name: source.rows for name, source in report.sources.items()}
+    return rows, {"records_in": records, "outputs": report.counts["outputs"]}
 
 
 def _build_request(config: Mapping[str, Any], warehouse: Path) -> JobRequest:

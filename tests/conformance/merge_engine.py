@@ -27,6 +27,7 @@ from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.decision import COUNTS, decide_fold
 from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.core.report import Report
 from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.core.run.table_log import PinnedDataset
@@ -135,7 +136,7 @@ class DeltaLake:
         """Append rows to the source."""
         write_deltalake(str(self._folder / SOURCE), rows, mode="append")
 
-    def run_job(self, request: JobRequest) -> dict[str, Any]:
+    def run_job(self, request: JobRequest) -> Report:
         """Run the job, and return its report."""
         return run(self._spark, request, Progress(out=str))
 
@@ -160,7 +161,7 @@ class MemoryLake:
         """Append rows to the source."""
         self._source.append_rows(rows)
 
-    def run_job(self, request: JobRequest) -> dict[str, Any]:
+    def run_job(self, request: JobRequest) -> Report:
         """Fold the new rows of the source, and return the report."""
         self._target.find_commits(request)
         config, spark, target = MergeEngineConfig.parse(request.config), self._spark, self._target
@@ -199,7 +200,7 @@ def run_vector(
             tables.append_rows(_build_records(fields, commit, config.row_kind_column))
             report = tables.run_job(_build_request(vector, settings, number, warehouse))
             # A run without records has no number.
-            numbers.append(max(numbers, default=0) + 1 if report["counts"]["records"] else 0)
+            numbers.append(max(numbers, default=0) + 1 if report.counts["records"] else 0)
     except Exception as error:
         converted_error = convert_error(error)
         if not isinstance(converted_error, MergeError):

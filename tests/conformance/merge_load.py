@@ -20,6 +20,7 @@ from airflow_merge_provider.core.merge_load.load import LIST_INDEX, PARENT_ID, R
 from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN
 from airflow_merge_provider.core.merge_load.timestamps import parse_timestamp
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.core.report import Report
 from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.delta.writer import NEW, OLD
@@ -164,7 +165,7 @@ class DeltaLake:
         """Replace all rows of a source."""
         write_deltalake(str(self._folder / source), rows)
 
-    def run_job(self, request: JobRequest) -> dict[str, Any]:
+    def run_job(self, request: JobRequest) -> Report:
         """Run the job, and return its report."""
         return run(self._spark, request, Progress(out=str))
 
@@ -186,7 +187,7 @@ class MemoryLake(MemoryTables):
         super().__init__(spark, folder)
         self.target = MemoryTarget(TARGET, folder)
 
-    def run_job(self, request: JobRequest) -> dict[str, Any]:
+    def run_job(self, request: JobRequest) -> Report:
         """Load the source, or check the history, and return the report."""
         config, progress = load_config(request.config), Progress(out=str)
         if isinstance(config, Scd2CheckConfig):

@@ -18,6 +18,7 @@ from airflow_merge_provider.core.errors import ConfigError, MergeError
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.decision import COUNTS, decide_merge
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.core.report import Report
 from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.merge_source.job import MergeRun, SourceOverrides, run
 from airflow_merge_provider.jobs.merge_source.output.row_changes import RowChanges
@@ -63,7 +64,7 @@ class DeltaLake:
         """Replace all rows of a dataset."""
         write_deltalake(str(self._folder / dataset), rows, mode="overwrite")
 
-    def run_job(self, request: JobRequest) -> dict[str, Any]:
+    def run_job(self, request: JobRequest) -> Report:
         """Run the job, and return its report."""
         return run(self._spark, request, Progress(out=str))
 
@@ -79,7 +80,7 @@ class MemoryLake(MemoryTables):
         super().__init__(spark, folder)
         self.target = MemoryTarget(TARGET, folder)
 
-    def run_job(self, request: JobRequest) -> dict[str, Any]:
+    def run_job(self, request: JobRequest) -> Report:
         """Merge the datasets into the target, and return the report."""
         config = MergeSourceConfig.parse(request.config)
         pinned = [self.pin_dataset(name) for name in config.dataset_ids]

@@ -9,7 +9,7 @@ import pytest
 from airflow.sdk import DAG, task
 
 from airflow_merge_provider.core.protocol import JobResult
-from tests.fakes import REPORT
+from tests.fakes import REPORT, build_report
 from tests.tables import FLAGGED, OURS, create_table
 
 pytestmark = pytest.mark.airflow
@@ -21,7 +21,7 @@ def list_states(run: Any) -> dict[Any, str]:
 
 def test_a_function_computes_arguments_in_a_run(run_dag: Any, fake_hook: Any, asset_events: Any) -> None:
     """The function gets the result of another task; the XCom is the report, and the target has an event."""
-    fake = fake_hook(JobResult(report=REPORT))
+    fake = fake_hook(JobResult(report=build_report()))
     with DAG("decorated", schedule=None) as dag:
 
         @task
@@ -48,7 +48,7 @@ def test_a_function_computes_arguments_in_a_run(run_dag: Any, fake_hook: Any, as
 
 def test_a_decorated_task_is_mapped(run_dag: Any, fake_hook: Any) -> None:
     """``partial`` and ``expand`` take arguments of the function; each instance has a run of its own."""
-    fake = fake_hook(JobResult(report=REPORT))
+    fake = fake_hook(JobResult(report=build_report()))
     with DAG("mapped", schedule=None) as dag:
 
         @task
@@ -73,7 +73,7 @@ def test_a_decorated_task_is_mapped(run_dag: Any, fake_hook: Any) -> None:
 
 def test_wrong_results_fail_without_retry(run_dag: Any, fake_hook: Any) -> None:
     """A wrong argument fails the task at once, although it has retries."""
-    fake = fake_hook(JobResult(report=REPORT))
+    fake = fake_hook(JobResult(report=build_report()))
     with DAG("wrong", schedule=None) as dag:
 
         @task.upsert(target="wrong_target", warehouse="/lake", retries=3)
@@ -96,7 +96,7 @@ def test_a_run_that_waits_for_its_sources_keeps_its_arguments(
     from airflow_merge_provider.hooks import population
     from airflow_merge_provider.triggers import dataset_populated as trigger
 
-    fake = fake_hook(JobResult(report=REPORT))
+    fake = fake_hook(JobResult(report=build_report()))
     create_table(tmp_path / "crm")
     create_table(tmp_path / "erp", properties=OURS)
     original_get_status = population.get_status

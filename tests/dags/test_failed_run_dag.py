@@ -10,12 +10,15 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowTaskTimeout
 from airflow.sdk.log import mask_secret
 
-from airflow_merge_provider.core.errors import JobError, Problem, RiskError
+from airflow_merge_provider.core.change_plan.summary import ChangeSummary
+from airflow_merge_provider.core.errors import JobError, Problem
+from airflow_merge_provider.core.expectations.result import ExpectationResult, FailedExpectations
 from airflow_merge_provider.core.failure_report import TargetState
 from airflow_merge_provider.core.protocol import JobFailure, JobResult
+from airflow_merge_provider.core.risk import RiskError
 from airflow_merge_provider.jobs.run.entry import build_failure
 from airflow_merge_provider.operators.upsert import UpsertOperator
-from tests.fakes import REPORT
+from tests.fakes import build_report
 
 pytestmark = pytest.mark.airflow
 
@@ -48,7 +51,7 @@ def test_a_failed_run_has_a_report(
 ) -> None:
     """The report has the whole error and what became of the target; the log has one traceback of it."""
     problem = Problem("id", "null-key", "2 rows have no id", "filter them out")
-    failure = build_failure(RiskError.from_problem(problem, {**REPORT, "plan": PLAN}))
+    failure = build_failure(RiskError.from_problem(problem, build_report(plan=PLAN)))
     fake_hook(failure).target_state = TargetState(2)
 
     run = run_load(run_dag, "failed")
@@ -61,7 +64,7 @@ def test_a_failed_run_has_a_report(
         {"path": "id", "code": "null-key", "message": "2 rows have no id", "hint": "filter them out"}
     ]
     assert report["outcome"] == "golden is untouched at version 2"
-    assert pull_xcom(run, "merge_plan")["examples"] == PLAN["examples"]
+    assert pull_xcom(run, "merge_plan") == ChangeSummary.model_validate(PLAN).model_dump(mode="json")
     assert pull_xcom(run, "merge_report") is None, "a report is of a run that has succeeded, or that asks"
     out, err = capfd.readouterr()
     log = out + err + caplog.text
@@ -74,7 +77,11 @@ def test_no_secret_is_stored(run_dag: Any, fake_hook: Any) -> None:
     """Airflow masks secrets in logs alone, so the report is masked before it is stored."""
     mask_secret("hunter2hunter2")
     row = {"person": {"keys": [{"key": "hunter2hunter2"}]}}
-    report = {"expectations": [{"examples": [row]}]}
+    failed = ExpectationResult.model_validate({
+        "name": "e", "on": "source", "source": "s", "kind": "condition", "action": "fail",
+        "condition": "false", "rows": 1, "failed": 1, "examples": [row],
+    })  # fmt: skip
+    report = FailedExpectations(expectations=[failed])
     message = "s3: refused hunter2hunter2"
     fake_hook(JobFailure(code="data", message=message, retryable=False, report=report))
 
@@ -82,7 +89,7 @@ def test_no_secret_is_stored(run_dag: Any, fake_hook: Any) -> None:
 
     failure = pull_xcom(run, "merge_failure")
     assert failure["message"] == "s3: refused ***"
-    assert failure["expectations"] == [{"examples": [{"person": {"keys": [{"key": "***"}]}}]}]
+    assert failure["expectations"][0]["examples"] == [{"person": {"keys": [{"key": "***"}]}}]
 
 
 @pytest.mark.parametrize(
@@ -112,9 +119,13 @@ def test_the_log_of_the_table_says_whether_a_killed_run_has_committed(
 def test_a_report_that_cannot_be_built_does_not_hide_the_error(
     run_dag: Any, fake_hook: Any, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The driver on a cluster may have another release, whose results have another form."""
-    report = {"expectations": ["no object"]}
-    fake_hook(JobFailure(code="data", message="2 rows have no id", retryable=False, report=report))
+    """The log of the target may be unreadable in a way that nobody has thought of."""
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    failure = JobFailure(code="data", message="2 rows have no id", retryable=False)
+    fake_hook(failure).find_target_state = fail
 
     run = run_load(run_dag, "other_form")
 
@@ -126,7 +137,7 @@ def test_a_report_that_cannot_be_built_does_not_hide_the_error(
 
 def test_wrong_templates_are_reported_before_spark(run_dag: Any, fake_hook: Any) -> None:
     """A task that fails before its job starts has written nothing, and its log need not be read."""
-    fake_hook(JobResult(report=REPORT)).target_state = TargetState(9)
+    fake_hook(JobResult(report=build_report())).target_state = TargetState(9)
 
     run = run_load(run_dag, "wrong_template", full_refresh="{{ 'perhaps' }}")
 

@@ -11,7 +11,7 @@ from airflow.sdk import DAG, Asset, task
 from airflow_merge_provider.core.errors import ConflictError
 from airflow_merge_provider.core.protocol import JobFailure, JobResult
 from airflow_merge_provider.operators.merge_source import MergeSourceOperator
-from tests.fakes import REPORT, build_unchanged
+from tests.fakes import REPORT, build_report, build_unchanged
 
 pytestmark = pytest.mark.airflow
 
@@ -34,7 +34,7 @@ def test_a_run_that_changed_something_reports_it_everywhere(
     run_dag: Any, fake_hook: Any, asset_events: Any
 ) -> None:
     """The return value, merge_report, the asset event and the link all describe the same run."""
-    fake_hook(JobResult(report=REPORT))
+    fake_hook(JobResult(report=build_report()))
     with DAG("changed", schedule=None) as dag:
         build_operator("changed_target")
 
@@ -80,7 +80,7 @@ def test_the_outlet_is_taken_back_for_one_run_only(run_dag: Any, fake_hook: Any,
         build_operator("twice_target")
     fake_hook(build_unchanged())
     run_dag(dag)
-    fake_hook(JobResult(report=REPORT))
+    fake_hook(JobResult(report=build_report()))
 
     run_dag(dag)
 
@@ -89,7 +89,7 @@ def test_the_outlet_is_taken_back_for_one_run_only(run_dag: Any, fake_hook: Any,
 
 def test_a_dry_run_emits_no_event(run_dag: Any, fake_hook: Any, asset_events: Any) -> None:
     """A dry run stops before the commit and emits no event."""
-    fake = fake_hook(JobResult(report={**REPORT, "dry_run": True}))
+    fake = fake_hook(JobResult(report=build_report(dry_run=True)))
     with DAG("dry", schedule=None) as dag:
         build_operator("dry_target", dry_run=True)
 
@@ -114,7 +114,7 @@ def test_other_outlets_of_the_task_keep_their_events(run_dag: Any, fake_hook: An
 
 def test_an_asset_given_as_target_gets_the_event(run_dag: Any, fake_hook: Any, asset_events: Any) -> None:
     """An asset given as target becomes the outlet under its own name; the job gets its dataset."""
-    fake = fake_hook(JobResult(report=REPORT))
+    fake = fake_hook(JobResult(report=build_report()))
     mine = Asset("my golden records", uri="file:///lake/mine")
     with DAG("mine", schedule=None) as dag:
         build_operator(mine)
@@ -127,7 +127,7 @@ def test_an_asset_given_as_target_gets_the_event(run_dag: Any, fake_hook: Any, a
 
 def test_templates_are_rendered_before_the_check(run_dag: Any, fake_hook: Any) -> None:
     """Rendered text is converted to the boolean, number or list that the argument takes."""
-    fake = fake_hook(JobResult(report=REPORT))
+    fake = fake_hook(JobResult(report=build_report()))
     with DAG("templated", schedule=None, params={"all": True, "most": 7}) as dag:
         build_operator(
             "golden_{{ dag.dag_id }}",
@@ -152,7 +152,7 @@ def test_a_wrong_template_fails_before_spark_and_without_retry(run_dag: Any, fak
 
     An error is not retried.
     """
-    fake = fake_hook(JobResult(report=REPORT))
+    fake = fake_hook(JobResult(report=build_report()))
     with DAG("wrong_template", schedule=None) as dag:
         build_operator("t", identity="{{ 'second' }}", retries=3, retry_delay=timedelta(0))
 
@@ -217,7 +217,7 @@ def test_a_mapped_task_with_wrong_arguments_is_not_tried_again(run_dag: Any, fak
 
 def test_the_result_of_another_task_can_be_an_argument(run_dag: Any, fake_hook: Any) -> None:
     """An XCom argument adds the dependency and is checked when its value is available."""
-    fake = fake_hook(JobResult(report=REPORT))
+    fake = fake_hook(JobResult(report=build_report()))
     with DAG("xcom", schedule=None) as dag:
 
         @task
@@ -234,7 +234,7 @@ def test_the_result_of_another_task_can_be_an_argument(run_dag: Any, fake_hook: 
 
 def test_a_bare_id_without_warehouse_says_where_to_set_one(run_dag: Any, fake_hook: Any) -> None:
     """The error lists every dataset without a location before Spark starts, and where to set a warehouse."""
-    fake = fake_hook(JobResult(report=REPORT))
+    fake = fake_hook(JobResult(report=build_report()))
     with DAG("no_warehouse", schedule=None) as dag:
         build_operator("t", warehouse=None)
 
@@ -248,7 +248,7 @@ def test_the_warehouse_comes_from_the_connection_then_from_the_configuration(
     run_dag: Any, fake_hook: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The operator's warehouse precedes that of the connection, which precedes that of the configuration."""
-    fake = fake_hook(JobResult(report=REPORT))
+    fake = fake_hook(JobResult(report=build_report()))
     with DAG("warehouse", schedule=None) as dag:
         build_operator("t", warehouse=None)
     monkeypatch.setenv("AIRFLOW__MERGE__WAREHOUSE", "/configured")

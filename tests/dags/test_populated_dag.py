@@ -12,7 +12,7 @@ from airflow_merge_provider.assets import dataset_asset
 from airflow_merge_provider.core.protocol import JobResult
 from airflow_merge_provider.operators.merge_source import MergeSourceOperator
 from airflow_merge_provider.operators.upsert import UpsertOperator
-from tests.fakes import REPORT, build_unchanged
+from tests.fakes import build_report, build_unchanged
 from tests.tables import FLAGGED, OURS, create_table
 
 pytestmark = pytest.mark.airflow
@@ -51,7 +51,7 @@ def test_the_job_is_told_what_the_flag_depends_on(run_dag: Any, fake_hook: Any) 
 
 def test_becoming_populated_is_an_event(run_dag: Any, fake_hook: Any, asset_events: Any) -> None:
     """A target that becomes populated emits an event even without changed rows: sensors may wait for it."""
-    fake_hook(JobResult(report={**REPORT, "changed": False, "populated": True, "became_populated": True}))
+    fake_hook(JobResult(report=build_report(changed=False, populated=True, became_populated=True)))
     with DAG("becoming", schedule=None) as dag:
         build_operator("becoming_target", warehouse="/lake")
 
@@ -74,7 +74,7 @@ def test_a_catalog_table_is_marked(run_dag: Any, fake_hook: Any) -> None:
         marks.append(asset_state_store[dataset_asset(target)].get("populated"))
 
     for number, populated in enumerate([True, False]):
-        fake_hook(JobResult(report={**REPORT, "populated": populated}))
+        fake_hook(JobResult(report=build_report(populated=populated)))
         with DAG(f"marks_{number}", schedule=None) as dag:
             upsert = UpsertOperator(task_id="merge", source="/lake/new", target=target, primary_key="id")
             upsert >> look_at_asset()

@@ -17,7 +17,7 @@ from airflow_merge_provider.core.protocol import JobRequest, JobResult
 from airflow_merge_provider.operators.approve_plan import ApprovePlanOperator
 from airflow_merge_provider.operators.upsert import UpsertOperator
 from airflow_merge_provider.task_groups import build_reviewed_merge
-from tests.fakes import REPORT, FakeSparkJobHook, build_unchanged
+from tests.fakes import FakeSparkJobHook, build_report, build_unchanged
 from tests.unit.operators.test_review import APPROVED, PLAN
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(120)]
@@ -84,13 +84,13 @@ def run_and_answer(run_dag: Any, monkeypatch: pytest.MonkeyPatch) -> RunAndAnswe
 @pytest.fixture
 def planning_hook(fake_hook: Any) -> type[FakeSparkJobHook]:
     """Replace Spark: a run with ``save_plan`` returns a plan, other runs a report without one."""
-    fake: type[FakeSparkJobHook] = fake_hook(JobResult(report=REPORT))
+    fake: type[FakeSparkJobHook] = fake_hook(JobResult(report=build_report()))
 
     def submit(self: FakeSparkJobHook, request: JobRequest) -> JobResult:
         type(self).requests.append(request)
         rows = {"inserted": 30, "updated": 0, "deleted": 1, "unchanged": 99}
-        planned = {**REPORT, "dry_run": True, "rows": rows, "plan": PLAN}
-        return JobResult(report=planned if request.save_plan else REPORT)
+        planned = build_report(dry_run=True, rows=rows, plan=PLAN)
+        return JobResult(report=planned if request.save_plan else build_report())
 
     fake.submit = submit
     return fake

@@ -16,6 +16,7 @@ from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResu
 from airflow_merge_provider.hooks._submit import RunFolder
 from airflow_merge_provider.hooks.warehouse import WarehouseHook
 from airflow_merge_provider.jobs.merge_record.files.storage import RemoteStorage
+from tests.fakes import build_report
 
 Submit = Callable[[JobRequest], JobResult | JobFailure]
 
@@ -43,14 +44,14 @@ def check_three_runs(warehouse: str, options: Mapping[str, str], submit: Submit)
     results.append(submit(build_request(warehouse, "r3")))
 
     reports = [result.report for result in results if isinstance(result, JobResult)]
-    assert [(report["changed"], report["rows"]["inserted"]) for report in reports] == [
+    assert [(report.changed, report.rows.inserted) for report in reports] == [
         (True, 2),
         (False, 0),
         (True, 1),
     ]
-    assert reports[0]["target"]["uri"] == f"{warehouse}/target"
-    assert "session" in reports[0]["seconds"]
-    assert "session" not in reports[1]["seconds"], "a run without work needs no Spark"
+    assert reports[0].target.uri == f"{warehouse}/target"
+    assert "session" in reports[0].seconds
+    assert "session" not in reports[1].seconds, "a run without work needs no Spark"
     assert DeltaTable(f"{warehouse}/target", storage_options=store).version() == 1
 
 
@@ -93,14 +94,14 @@ def check_exchange(warehouse: str, files: Any) -> None:
     [path] = files.find(folder.uri)
     assert json.loads(files.cat_file(path)) == request.model_dump(mode="json")
     result = path.replace("request.json", "result")
-    files.pipe_file(f"{result}/part-00000", JobResult(report={"changed": True}).model_dump_json().encode())
+    files.pipe_file(f"{result}/part-00000", JobResult(report=build_report()).model_dump_json().encode())
     assert folder.find_result(0.0) is None
     files.pipe_file(f"{result}/_SUCCESS", b"")
 
     answer = folder.find_result(0.0)
 
     assert isinstance(answer, JobResult)
-    assert answer.report["changed"]
+    assert answer.report.changed
     assert folder.remove_folder() is None
     files.invalidate_cache()
     assert files.find(folder.uri) == []

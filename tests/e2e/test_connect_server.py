@@ -78,9 +78,9 @@ def test_the_same_job_commits_through_a_server(spark: SparkSession, server: Any,
     first, again, second = run_through("r1"), run_through("r1"), run_through("r2")
     broken, distrusted = run_through("r3", broken=True), run_through("r3", fail=True)
 
-    assert (first.report["changed"], first.report["target"]["version"]) == (True, 0)
-    assert (again.report["changed"], again.report["target"]["version"]) == (False, 0)
-    assert (second.report["changed"], second.report["target"]["version"]) == (True, 1)
+    assert (first.report.changed, first.report.target.version) == (True, 0)
+    assert (again.report.changed, again.report.target.version) == (False, 0)
+    assert (second.report.changed, second.report.target.version) == (True, 1)
     assert [commit["txn"][1] for commit in list_commits(Path(target))] == [1, 2]
     assert (broken.code, broken.message) == ("data", "amounts are negative")
     assert (distrusted.code, distrusted.message) == ("data", "the source is not to be trusted")

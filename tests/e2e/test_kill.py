@@ -125,8 +125,8 @@ def test_the_next_run_gives_what_one_clean_run_gives(
     runs = version + 1
     total = sum(row % 7 for row in range(ROWS)) * runs
     assert _sum_target(spark, target) == (ROWS, total, runs)
-    assert report["changed"] is (moment != "after")
-    assert report["target"]["version"] == version
+    assert report.changed is (moment != "after")
+    assert report.target.version == version
 
 
 def test_a_killed_launcher_takes_spark_and_its_driver_with_it(table_paths: Any) -> None:
@@ -179,7 +179,7 @@ def test_a_run_says_little_and_answers(table_paths: Any) -> None:
     outcome = running.wait_for_end()
 
     assert isinstance(outcome, JobResult)
-    assert outcome.report["target"]["version"] == 0
+    assert outcome.report.target.version == 0
     assert len(running.lines) <= 20
     assert all(line.startswith("[merge +") for line in running.lines), running.lines
 

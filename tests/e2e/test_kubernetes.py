@@ -100,7 +100,7 @@ def test_a_run_in_pods(connect: Connect, tmp_path: Path, capsys: pytest.CaptureF
     result = hook.submit(build_request(tmp_path / "lake"))
 
     assert isinstance(result, JobResult)
-    assert result.report["rows"]["inserted"] == 3
+    assert result.report.rows.inserted == 3
     assert DeltaTable(str(tmp_path / "lake/target")).version() == 0
     assert not list((tmp_path / "lake/_merge_runs").iterdir())
     pods = api.find_created("Pod")

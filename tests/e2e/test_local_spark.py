@@ -132,7 +132,7 @@ def test_concurrent_first_runs_and_later_runs_share_one_server(tables: Any, tmp_
     again = build_process(tables, "r1", print).run()
     second = build_process(tables, "r2", print).run()
 
-    assert [outcome.report["changed"] for outcome in [*outcomes, again, second]] == [True, True, False, True]
+    assert [outcome.report.changed for outcome in [*outcomes, again, second]] == [True, True, False, True]
     assert [commit["txn"][1] for commit in list_commits(Path(tables[1]))] == [1, 2]
     assert (sum_target(tables), sum_target(other)) == (12, 6)
     server = find_server()

@@ -23,9 +23,11 @@ import pytest
 from demo.local_airflow import LocalAirflow
 
 from airflow_merge_provider.core.capabilities import JOBS
-from airflow_merge_provider.core.errors import DataError, MergeError, Problem, RiskError
+from airflow_merge_provider.core.errors import MergeError, Problem
+from airflow_merge_provider.core.expectations.result import ExpectationError, FailedExpectations
 from airflow_merge_provider.core.protocol import JobResult
-from airflow_merge_provider.core.report import fill_counts
+from airflow_merge_provider.core.report import Report, fill_counts
+from airflow_merge_provider.core.risk import RiskError
 from airflow_merge_provider.jobs.run.entry import build_failure
 from airflow_merge_provider.plugins import web
 from tests.e2e.conftest import MakeHome
@@ -361,7 +363,9 @@ def test_the_status_of_a_dataset_is_that_of_its_newest_run(pages: Pages) -> None
     assert pages.find_status() == "Failed"
 
     problem = Problem("max_change_ratio", "approval", "20 rows of 40", "look at them")
-    run = pages.run_dag("load", RiskError.from_problem(problem, build_report(plan=PLAN)), on_risk="ask")
+    run = pages.run_dag(
+        "load", RiskError.from_problem(problem, Report.model_validate(build_report(plan=PLAN))), on_risk="ask"
+    )
     assert pages.find_status() == "Waiting for approval"
     assert "would insert 20" in pages.read_page("datasets.html")
 
@@ -395,13 +399,16 @@ def test_a_failed_run_has_its_report(pages: Pages) -> None:
     """The page has the error, its remedy, what became of the target, and the rows that stopped it."""
     hint = "inspect the changes with dry_run=True"
     problem = Problem("max_change_ratio", "risk", "the run would write 20 rows to a target of 40 rows", hint)
-    run = pages.run_dag("load", RiskError.from_problem(problem, build_report(plan=PLAN)))
+    run = pages.run_dag(
+        "load", RiskError.from_problem(problem, Report.model_validate(build_report(plan=PLAN)))
+    )
     stopped = pages.read_report("load", run)
     texts = ("Changes that were stopped", "id = <b>77</b>", "Error code risk", "Task log")
     for text in ("Failed", problem.message, hint, "orders is untouched at version 2.", *texts):
         assert text in stopped, stopped
 
-    error = DataError("expect.paid: 2 rows do not meet it", [], {"expectations": [EXPECTATION]})
+    failed = FailedExpectations.model_validate({"expectations": [EXPECTATION]})
+    error = ExpectationError("expect.paid: 2 rows do not meet it", [], failed)
     run = pages.run_dag("load", error)
     stopped = pages.read_report("load", run)
     for text in ("expect.paid: 2 rows do not meet it", "Expectations that stopped the run", "4711"):

@@ -75,7 +75,7 @@ def test_a_run_and_a_killed_run_on_yarn(yarn: YarnCluster, hook: SparkJobHook, t
     """
     result = hook.submit(build_request(tmp_path, "r1"))
     assert isinstance(result, JobResult)
-    assert result.report["rows"]["inserted"] == 3
+    assert result.report.rows.inserted == 3
     assert DeltaTable(str(tmp_path / "target")).version() == 0
     # The task does not wait for the end of the driver, which has nothing to do after its result.
     while list_states(yarn) == [("RUNNING", "UNDEFINED")]:

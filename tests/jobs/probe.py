@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.core.report import Report
 from airflow_merge_provider.core.run.previous_run import load_previous_run
 from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
 from airflow_merge_provider.jobs.delta.table import SparkLog, build_row_counter, pin_dataset, read_dataset
@@ -38,7 +39,7 @@ def build_request(source: str, target: str, run_id: str = "r1", **config: Any) -
     )
 
 
-def run(spark: SparkSession, request: Any, progress: Any) -> dict[str, Any]:
+def run(spark: SparkSession, request: Any, progress: Any) -> Report:
     """Merge in the order of every capability: resolve inputs, pin versions, read, commit once."""
     target = Dataset(id="target", path=request.config["target"])
     token = request.run.model_dump()

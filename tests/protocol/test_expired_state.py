@@ -75,7 +75,7 @@ def test_a_run_without_work_keeps_its_state_with_spark() -> None:
 
     report = TaskRun(open_run("merge_engine", lake, 9, "new", **config), log).run_to_end()
 
-    assert report["run_mode"] == "noop"
+    assert report.run_mode == "noop"
     late = open_run("merge_engine", lake, 9, "new", started_at=30 * DAY * 1000, **config)
     with pytest.raises(RequiresSparkError, match="may soon lose the state"):
         TaskRun(late, log).run_to_end()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.report import Details, Report
 from airflow_merge_provider.core.run.reporter import Progress, RunResult
 from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.jobs.delta.table import SparkLog, read_dataset
@@ -19,7 +19,7 @@ from tests.sixth_capability.config import CopyConfig
 from tests.sixth_capability.decision import JOB, CopyDecision, open_run
 
 
-def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[str, Any]:
+def run(spark: SparkSession, request: JobRequest, progress: Progress) -> Report:
     decision = open_run(SparkLog(spark), CopyConfig.parse(request.config), request, progress)
     return CopyRun(spark, decision, TargetTable(spark, JOB, decision)).run_to_end()
 
@@ -36,13 +36,13 @@ class CopyRun(JobRun):
     def is_overwrite(self) -> bool:
         return True
 
-    def describe_plan(self) -> dict[str, Any]:
+    def describe_plan(self) -> Details:
         return {"columns": read_dataset(self.spark, self.decision.source).columns}
 
     def count_live_rows(self) -> int:
         return self.target.count_live_rows()
 
-    def execute(self, run_mode: RunMode, reason: str) -> dict[str, Any]:
+    def execute(self, run_mode: RunMode, reason: str) -> Report:
         rows = self.hold_rows(read_dataset(self.spark, self.decision.source))
         copied = rows.count()
         result = RunResult(run_mode, reason, self.count_rows(copied), {"copied": copied})
@@ -54,7 +54,7 @@ class CopyRun(JobRun):
         stored = None if self.last is None else self.target.read_rows()
         return replace_all_rows(stored, rows, [self.decision.config.primary_key])
 
-    def _write_rows(self, rows: DataFrame, result: RunResult) -> dict[str, Any]:
+    def _write_rows(self, rows: DataFrame, result: RunResult) -> Report:
         def write() -> None:
             if self.last is None:
                 create_table(self.target.dataset, rows, JOB, options=self.write_options)

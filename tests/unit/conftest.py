@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.fakes import build_report
+
 
 @pytest.fixture(scope="session")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> str:
@@ -39,7 +41,7 @@ def job_run(monkeypatch: pytest.MonkeyPatch) -> Any:
     from airflow_merge_provider.cli import runs
     from airflow_merge_provider.core.protocol import JobResult
 
-    run_values: dict[str, Any] = {"answer": JobResult(report={"changed": True})}
+    run_values: dict[str, Any] = {"answer": JobResult(report=build_report())}
 
     def run_job(request: Any, **how: Any) -> Any:
         run_values.update(how, request=request)

@@ -18,13 +18,14 @@ from airflow.sdk.serde import deserialize, serialize
 from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
-from airflow_merge_provider.core.errors import ConfigError, Problem, RiskError
+from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.protocol import JobResult
+from airflow_merge_provider.core.risk import RiskError
 from airflow_merge_provider.decorators import upsert_task
 from airflow_merge_provider.jobs.run.entry import build_failure
 from airflow_merge_provider.operators import _spark_job
 from airflow_merge_provider.operators._arguments import RefusedArgumentsError
-from tests.fakes import REPORT, FakeSparkJobHook
+from tests.fakes import FakeSparkJobHook, build_report
 from tests.unit.operators.test_review import APPROVED, PLAN, SEEN, YES
 
 FIXED = {"target": "orders", "warehouse": "/lake"}
@@ -61,7 +62,7 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Replace Spark by a prepared answer, and return the requests and a context."""
 
     def install_answer(answer: Any = None) -> Any:
-        fake = FakeSparkJobHook.create_fake(answer or JobResult(report=REPORT))
+        fake = FakeSparkJobHook.create_fake(answer or JobResult(report=build_report()))
         monkeypatch.setattr(_spark_job, "SparkJobHook", fake)
         xcoms: dict[str, Any] = {}
         names = {"dag_id": "d", "run_id": "r", "task_id": "t", "map_index": -1, "id": UUID(int=1)}
@@ -81,7 +82,7 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_every_operator_has_a_decorator(answering: Any, name: str) -> None:
     """``@task.<name>`` runs the operator of its name with the arguments of both, and returns the report."""
     fixed, computed = COMPLETE[name]
-    fake, context = answering(JobResult(report={**REPORT, "details": {"next_expiry": None}}))
+    fake, context = answering(JobResult(report=build_report(details={"next_expiry": None})))
     operator = getattr(task, name)(lambda: computed, task_id="t", warehouse="/lake", **fixed)().operator
     plain = operator.operator_class(task_id="plain", warehouse="/lake", **fixed, **computed)
 
@@ -261,15 +262,14 @@ def test_an_approved_run_has_the_arguments_that_were_shown(answering: Any, quest
         calls.append(1)
         return {"source": f"orders_{len(calls)}", "natural_key": "id", "source_filter": "day = '{{ ds }}'"}
 
-    risk = RiskError.from_problem(Problem("approve", "approval", "of a person"), {
-        **REPORT, "rows": {"inserted": 30, "updated": 0, "deleted": 1, "unchanged": 99}, "plan": PLAN,
-    })  # fmt: skip
+    report = build_report(rows={"inserted": 30, "updated": 0, "deleted": 1, "unchanged": 99}, plan=PLAN)
+    risk = RiskError.from_problem(Problem("approve", "approval", "of a person"), report)
     fake, context = answering(build_failure(risk))
     settings = {**FIXED, "approve": "always"}
     with pytest.raises(TaskAwaitingInput) as waiting:
         build_task("scd2", choose_source, **settings).execute(context)
     (first,) = fake.requests
-    fake.answer = JobResult(report=REPORT)
+    fake.answer = JobResult(report=build_report())
 
     # Airflow builds the task again from the DAG file.
     build_task("scd2", choose_source, **settings).resume_execution(
@@ -313,7 +313,7 @@ def test_a_task_that_waits_for_files_keeps_its_arguments(answering: Any, tmp_pat
 
     fixed, _ = COMPLETE["merge_record"]
     settings = {**fixed, "state_path": str(tmp_path / "state"), "deferrable": True}
-    fake, context = answering(JobResult(report={**REPORT, "details": {"next_expiry": None}}))
+    fake, context = answering(JobResult(report=build_report(details={"next_expiry": None})))
     with pytest.raises(TaskDeferred) as waiting:
         build_task("merge_record", choose_folders, **settings).execute(context)
 

@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field
 
 from airflow_merge_provider.core.errors import ConfigError, MergeError, Problem, suggest_name
+from airflow_merge_provider.core.value_text import Row
 
 Rows = Literal["all", "keys", "none"]
 ROWS: tuple[str, ...] = get_args(Rows)
@@ -148,14 +149,12 @@ def use_shown_rows(shown_rows: ShownRows) -> Iterator[None]:
         _current = previous
 
 
-def mask_row(row: Mapping[str, Any]) -> dict[str, Any]:
+def mask_row(row: Row) -> dict[str, Any]:
     """Return a row as it may be shown: NULLs stay, so do names of columns."""
     return {name: _mask_value(name, value) for name, value in row.items()}
 
 
-def mask_change(
-    before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
-) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+def mask_change(before: Row | None, after: Row | None) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
     """Return a row before and after a change as they may be shown: it stays visible which columns differ.
 
     >>> with use_shown_rows(ShownRows(rows="keys", key_columns=("id",))):
@@ -170,9 +169,7 @@ def mask_change(
     return masked[0], masked[1]
 
 
-def select_columns(
-    rows: Sequence[Mapping[str, Any]], internal_columns: Collection[str]
-) -> list[dict[str, Any]]:
+def select_columns(rows: Sequence[Row], internal_columns: Collection[str]) -> list[dict[str, Any]]:
     """Return rows with the columns that people see: those of the business, and flags that one of them sets.
 
     >>> select_columns([{"id": 1, "_ts": 2, "_deleted": False}, {"_deleted": True}], ("_ts", "_deleted"))

@@ -146,10 +146,10 @@ class ChangeSummary(_SummaryPart):
         """The number of rows that would be written or deleted."""
         return sum(self.kinds.values())
 
-
-def has_changes(plan: Mapping[str, Any]) -> bool:
-    """Return whether the commit of a plan writes anything but the offsets of its sources."""
-    return any(plan["kinds"].values()) or bool(plan.get("other_changes"))
+    @property
+    def has_changes(self) -> bool:
+        """Whether the commit of the plan writes anything but the offsets of its sources."""
+        return bool(self.count or self.other_changes)
 
 
 def count_changed_rows(kinds: Mapping[Any, int]) -> int:

@@ -55,6 +55,24 @@ class ExpectationResult(BaseModel):
         return f"{rows} {verb} not meet: {self.condition}{example}"
 
 
+class FailedExpectations(BaseModel):
+    """The expectations that stopped a run."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    expectations: list[ExpectationResult] = []
+
+
+class ExpectationError(DataError):
+    """Raised when rows do not meet expectations with the action ``fail``, which are in ``report``."""
+
+    def __init__(
+        self, message: str, problems: Iterable[Problem] = (), report: FailedExpectations | None = None
+    ) -> None:
+        super().__init__(message, problems)
+        self.report = report or FailedExpectations()
+
+
 def build_result(
     expectation: Expectation,
     source: str | None,
@@ -102,7 +120,7 @@ def list_warnings(results: Iterable[ExpectationResult], rejection: str = REJECTE
 def require_success(results: Iterable[ExpectationResult]) -> None:
     """Stop a run whose rows do not meet an expectation with the action ``fail``.
 
-    :raises DataError: with all such expectations, and their results in its report.
+    :raises ExpectationError: with all such expectations, and their results.
     """
     failed = [result for result in results if not result.success and result.action == "fail"]
     hint = "correct these rows, or set the action to 'warn' or 'quarantine'"
@@ -117,8 +135,8 @@ def require_success(results: Iterable[ExpectationResult]) -> None:
         for result in failed
     ]
     if problems:
-        error = DataError.from_problems(problems)
-        error.report = {"expectations": [result.model_dump() for result in failed]}
+        error = ExpectationError.from_problems(problems)
+        error.report = FailedExpectations(expectations=failed)
         raise error
 
 

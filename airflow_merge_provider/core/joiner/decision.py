@@ -13,6 +13,7 @@ from airflow_merge_provider.core.joiner.config import COUNTS, JoinerConfig, comp
 from airflow_merge_provider.core.joiner.plan import JoinPlan, plan_join
 from airflow_merge_provider.core.joiner.schema import parse_table_fields
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.report import Details, Report
 from airflow_merge_provider.core.run.columns import ReadFields
 from airflow_merge_provider.core.run.decision import RunDecision
 from airflow_merge_provider.core.run.previous_run import RESULT, PreviousRun, RunCommit, load_previous_run
@@ -30,7 +31,7 @@ from airflow_merge_provider.core.run_mode import (
 from airflow_merge_provider.core.source_offset import is_same_reads, normalize_uri
 
 JOB = "joiner"
-NO_PLAN: Mapping[str, Any] = {"columns": [], "keys": [], "plan": []}
+NO_PLAN: Details = {"columns": [], "keys": [], "plan": []}
 _INFERRED_FORMATS = ("csv", "json", "xml")
 
 Stated = TypeVar("Stated", PreviousRun, RunCommit)
@@ -105,9 +106,9 @@ class JoinDecision(RunDecision):
         schemas = {stage: parse_table_fields(read_fields(source)) for stage, source in self.sources.items()}
         plan_join(JoinerConfig.parse(self.request.config, schemas), schemas)
 
-    def report_retry(self, commit: RunCommit) -> dict[str, Any]:
+    def report_retry(self, commit: RunCommit) -> Report:
         """Return the report of a run that an earlier attempt has committed; the join is not planned again."""
-        return self.reporter.build_retry(complete_state(commit), **NO_PLAN)
+        return self.reporter.build_retry(complete_state(commit), NO_PLAN)
 
 
 def decide_join(

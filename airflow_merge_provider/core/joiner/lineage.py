@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from airflow_merge_provider.core.joiner.config import JoinerConfig
 from airflow_merge_provider.core.joiner.plan import JoinPlan, plan_join
 from airflow_merge_provider.core.joiner.schema import parse_table_fields
+from airflow_merge_provider.core.report import Report
 from airflow_merge_provider.core.run.lineage_model import (
     TARGET,
     ColumnLineage,
@@ -53,9 +53,9 @@ def _name_input(stage: str) -> str:
     return f"inputs.{stage}"
 
 
-def count_written(report: Mapping[str, Any]) -> dict[str, DatasetCounts]:
+def count_written(report: Report) -> dict[str, DatasetCounts]:
     """Return the number of unmatched rows."""
-    return {UNMATCHED: DatasetCounts(rows=report["counts"].get(UNMATCHED))}
+    return {UNMATCHED: DatasetCounts(rows=report.counts.get(UNMATCHED))}
 
 
 def is_overwrite(config: JoinerConfig, *, full_refresh: bool) -> bool:  # noqa: ARG001 - as others

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from airflow_merge_provider.core.run.table_log import Fields
 from airflow_merge_provider.core.schema.key_types import PART_COUNTS, show_identifier, split_type
 
 _TYPE_ALIASES = {
@@ -78,7 +79,7 @@ def parse_fields(written: Any) -> Schema:
     return tuple(_from_entry(entry) for entry in written)
 
 
-def parse_table_fields(fields: Iterable[Mapping[str, Any]]) -> Schema:
+def parse_table_fields(fields: Fields) -> Schema:
     """Return the columns of a table, given in Spark's JSON form, as a schema.
 
     >>> parse_table_fields([{"name": "id", "type": "integer", "nullable": False}])

@@ -31,6 +31,7 @@ from airflow_merge_provider.core.merge_engine.exact_numbers import (
     subtract_number,
 )
 from airflow_merge_provider.core.merge_engine.plan import ColumnRule
+from airflow_merge_provider.core.value_text import Row
 
 # Java's definition of white space, which excludes no-break spaces.
 _BLANK_PATTERN = re.compile(r"[\t-\r\x1c-\x20\u1680\u2000-\u2006\u2008-\u200a\u2028\u2029\u205f\u3000]*\Z")
@@ -225,7 +226,7 @@ def _merge_map_by_time(values: Sequence[Any], rule: ColumnRule) -> list[Any]:
     return list(entries.values())
 
 
-def _build_nested_key(row: Mapping[str, Any], rule: ColumnRule) -> tuple[Any, ...] | None:
+def _build_nested_key(row: Row, rule: ColumnRule) -> tuple[Any, ...] | None:
     """Return the key of a nested row; None if the row is dropped."""
     names = rule.options.nested_key
     if any(row[name] is None for name in names):
@@ -237,7 +238,7 @@ def _build_nested_key(row: Mapping[str, Any], rule: ColumnRule) -> tuple[Any, ..
     return tuple(normalize_value(row[name]) for name in names)
 
 
-def _is_late(row: Mapping[str, Any], stored: Mapping[str, Any], rule: ColumnRule) -> bool:
+def _is_late(row: Row, stored: Row, rule: ColumnRule) -> bool:
     return comes_before((row[name], stored[name]) for name in rule.options.nested_sequence)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
+
+from airflow_merge_provider.core.run.table_log import Fields
 
 INTEGERS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 _DECIMAL_TYPE = re.compile(r"decimal\((\d+),(-?\d+)\)\Z")
@@ -30,7 +32,7 @@ class Column:
         return find_type_family(self.kind)
 
 
-def parse_columns(fields: Iterable[Mapping[str, Any]]) -> tuple[Column, ...]:
+def parse_columns(fields: Fields) -> tuple[Column, ...]:
     """Parse the fields of a schema in Spark's JSON; CHAR and VARCHAR are in the metadata of a field.
 
     Inside lists and structs they are like STRING: the metadata has the whole type as SQL there.

@@ -25,6 +25,7 @@ from airflow_merge_provider.core.merge_engine.options import (
     read_options,
 )
 from airflow_merge_provider.core.model import INPUT, KEY, NO_COLUMN, OUTPUT, SOURCE_COLUMN, Config
+from airflow_merge_provider.core.source_offset import RunState
 
 STRICT = ("tie", "null-sequence", "orphan-retract", "lone-update")
 _OF_SEQUENCE = ("tie", "null-sequence")
@@ -223,7 +224,7 @@ class MergeEngineConfig(Config):
         return super()._build_problem(detail)
 
 
-def find_recorded_key(state: Mapping[str, Any]) -> tuple[str, ...] | None:
+def find_recorded_key(state: RunState) -> tuple[str, ...] | None:
     """Return the primary key that the state of a run records; None if it records none."""
     configs = state.get("configs")
     return MergeEngineConfig.parse(next(iter(configs.values()))).primary_key if configs else None

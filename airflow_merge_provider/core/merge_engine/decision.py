@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
@@ -33,7 +32,13 @@ from airflow_merge_provider.core.run_mode import (
     RunMode,
     describe_changed_sources,
 )
-from airflow_merge_provider.core.source_offset import SourceOffset, find_offset, find_replaced, read_offsets
+from airflow_merge_provider.core.source_offset import (
+    RunState,
+    SourceOffset,
+    find_offset,
+    find_replaced,
+    read_offsets,
+)
 
 JOB = "merge_engine"
 # The state names this many batches, each with the time of its run, and the time of the newest one that it has
@@ -108,7 +113,7 @@ class FoldDecision(RunDecision):
             self.state, {self.source.dataset.id: self.source.offset}
         )
 
-    def build_batches(self) -> dict[str, Any]:
+    def build_batches(self) -> RunState:
         """Return the part of the run's state that names the batches in the target."""
         state = {} if self.request.full_refresh else self.state
         batches = _read_batches(state) | ({self.batch: self.request.started_at} if self.batch else {})
@@ -234,7 +239,7 @@ def require_dataset(path: str, ref: str | None) -> str:
     return ref
 
 
-def _read_batches(state: Mapping[str, Any]) -> dict[str, int]:
+def _read_batches(state: RunState) -> dict[str, int]:
     """Return the batches in the target with the times of their runs."""
     return dict(state.get(_BATCHES) or {})
 

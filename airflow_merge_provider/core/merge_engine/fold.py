@@ -22,6 +22,7 @@ from airflow_merge_provider.core.merge_engine.exact_numbers import EMPTY, FoldEr
 from airflow_merge_provider.core.merge_engine.options import PARTIAL
 from airflow_merge_provider.core.merge_engine.plan import ColumnRole, ColumnRule, Plan
 from airflow_merge_provider.core.merge_engine.refusals import cannot_retract
+from airflow_merge_provider.core.value_text import Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Record:
     recorded removal.
     """
 
-    values: Mapping[str, Any]
+    values: Row
     adds: bool = True
     deletes: bool = False
     stored: bool = False
@@ -46,10 +47,10 @@ class FoldResult:
     ``removed`` holds the ordering fields of the newest removals by a sequence group; None if there is none.
     """
 
-    values: Mapping[str, Any]
+    values: Row
     is_live: bool
     problem: str | None = None
-    removed: Mapping[str, Any] | None = None
+    removed: Row | None = None
 
 
 def fold_records(plan: Plan, rules: Iterable[ColumnRule], records: Iterable[Record]) -> FoldResult:
@@ -97,7 +98,7 @@ class GroupRemovals:
                 self._combinations |= {frozenset(by_groups)} if by_groups else set()
 
     @property
-    def removed(self) -> dict[str, Any] | None:
+    def removed(self) -> Row | None:
         """The ordering fields of the newest removals; None if there is none."""
         pairs = [
             pair
@@ -171,7 +172,7 @@ class KeyFold:
         ]
         self._ordering = [rule for rule in rules if rule.role is ColumnRole.ORDER]
         self.removing: set[int] = set()
-        self.removed: Mapping[str, Any] | None = None
+        self.removed: Row | None = None
         self._reset_state()
 
     def _reset_state(self) -> None:
@@ -224,7 +225,7 @@ class KeyFold:
                 keys[at] = -side if descending else side, sort_key(sequence, descending=descending)
         return sorted(keys, key=keys.__getitem__, reverse=descending)
 
-    def finish_row(self) -> dict[str, Any]:
+    def finish_row(self) -> Row:
         """Return the values of the columns."""
         rules = [*self._free, *(rule for _, rules in self._groups for rule in rules)]
         values = {rule.name: finish_value(self._combine_waiting(rule), rule) for rule in rules}

@@ -15,6 +15,7 @@ from airflow_merge_provider.core.merge_engine.fold import KeyFold, Record, sort_
 from airflow_merge_provider.core.merge_engine.functions import SERIALIZED
 from airflow_merge_provider.core.merge_engine.options import DEDUPLICATE, FIRST_ROW
 from airflow_merge_provider.core.merge_engine.plan import ColumnRole, ColumnRule, Plan
+from airflow_merge_provider.core.value_text import Row
 
 # The position of a record, None for what is stored.
 _Entry = tuple[int | None, Record]
@@ -91,7 +92,7 @@ class _KeyHistory:
         for number, (position, record) in enumerate(entries):
             if position is not None:
                 self.effects[position] = key_fold.describe_effect(number, record)
-        values = dict.fromkeys(self._plan.names) | key_fold.finish_row()
+        values = {**dict.fromkeys(self._plan.names), **key_fold.finish_row()}
         positions = [position for position, _ in entries]
         for rule in self.rules:
             before = self._origins.get(rule.name, ())
@@ -212,7 +213,7 @@ class _TracingKeyFold(KeyFold):
         """Return the columns behind what was written: a column, or the ordering columns of a group."""
         return [written] if isinstance(written, str) else self._plan.groups[written].order
 
-    def _has_effect(self, name: str, record: Record, values_before: Mapping[str, Any]) -> bool:
+    def _has_effect(self, name: str, record: Record, values_before: Row) -> bool:
         """Return whether a record changes a column, excluding values that the function skips."""
         rule = self._rules[name]
         keeps_first = rule.function in {"first_value", "first_non_null_value"}

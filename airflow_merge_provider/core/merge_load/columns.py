@@ -12,6 +12,7 @@ from airflow_merge_provider.core.merge_load.load import ROW_ID, LoadConfig, Sche
 from airflow_merge_provider.core.merge_load.requirements import StagingRequirements
 from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN, Scd2Config, build_history_shape
 from airflow_merge_provider.core.run.columns import describe_text_order
+from airflow_merge_provider.core.run.table_log import Fields
 from airflow_merge_provider.core.schema.key_types import (
     FILE_METADATA,
     FindExample,
@@ -258,7 +259,7 @@ _CHAR = "__CHAR_VARCHAR_TYPE_STRING"
 _PADDED = re.compile(r"\bchar\(")
 
 
-def check_target_form(config: LoadConfig, fields: Sequence[Mapping[str, Any]], target: str) -> None:
+def check_target_form(config: LoadConfig, fields: Fields, target: str) -> None:
     """Raise an error if the target was written with other settings, on which its rows depend.
 
     :param fields: the columns of the target, in Spark's JSON form.
@@ -273,7 +274,7 @@ def check_target_form(config: LoadConfig, fields: Sequence[Mapping[str, Any]], t
         raise DataError.from_problems([Problem(target, "nested", message, f"set nested={was!r}, {hint}")])
 
 
-def _check_padding(fields: Sequence[Mapping[str, Any]], target: str) -> None:
+def _check_padding(fields: Fields, target: str) -> None:
     """Raise an error if a column of the target changes values that it stores."""
     hint = "replace it by a column of type string"
     types = {field["name"]: (field.get("metadata") or {}).get(_CHAR, "") for field in fields}
@@ -291,14 +292,14 @@ def _check_padding(fields: Sequence[Mapping[str, Any]], target: str) -> None:
     )
 
 
-def read_history_settings(fields: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+def read_history_settings(fields: Fields) -> dict[str, Any] | None:
     """Return the settings that a history stores on one of its columns; None for a table without history."""
     metadata = next((field.get("metadata") for field in fields if field["name"] == HASH_COLUMN), None)
     text = (metadata or {}).get(SHAPE)
     return dict(json.loads(text)) if text else None
 
 
-def _check_history(config: LoadConfig, fields: Sequence[Mapping[str, Any]], target: str) -> None:
+def _check_history(config: LoadConfig, fields: Fields, target: str) -> None:
     stored_shape = read_history_settings(fields)
     load_shape = build_history_shape(config) if isinstance(config, Scd2Config) else None
     if stored_shape == load_shape:

@@ -26,6 +26,7 @@ from airflow_merge_provider.core.merge_load.load import (
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
 from airflow_merge_provider.core.model import INPUT, Config, require_plain
 from airflow_merge_provider.core.report import Measure
+from airflow_merge_provider.core.source_offset import RunState
 
 
 class DeleteInsertConfig(LoadConfig):
@@ -277,7 +278,7 @@ def load_config(raw: Mapping[str, Any]) -> AnyConfig:
     return STRATEGIES[strategy].parse(raw)
 
 
-def find_recorded_key(state: Mapping[str, Any]) -> tuple[str, ...] | None:
+def find_recorded_key(state: RunState) -> tuple[str, ...] | None:
     """Return the key that the state of a run records, empty if rows have none; None if it records none."""
     config = state.get("config")
     if config is None:

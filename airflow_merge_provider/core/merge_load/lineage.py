@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from airflow_merge_provider.core.merge_load.config import (
     AnyConfig,
@@ -15,6 +14,7 @@ from airflow_merge_provider.core.merge_load.config import (
 from airflow_merge_provider.core.merge_load.load import ROW_ID, collect_columns
 from airflow_merge_provider.core.merge_load.requirements import list_tracked
 from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN, Scd2Config
+from airflow_merge_provider.core.report import Report
 from airflow_merge_provider.core.run.lineage_model import (
     TARGET,
     ColumnLineage,
@@ -49,9 +49,9 @@ def trace_columns(config: AnyConfig, schemas: RunSchemas) -> dict[str, ColumnLin
     return {TARGET: ColumnLineage(columns, _list_row_columns(config))}
 
 
-def count_read(report: Mapping[str, Any]) -> dict[str, DatasetCounts]:
+def count_read(report: Report) -> dict[str, DatasetCounts]:
     """Return the number of rows that the run has loaded."""
-    return {SOURCE: DatasetCounts(report["counts"].get("loaded"))}
+    return {SOURCE: DatasetCounts(report.counts.get("loaded"))}
 
 
 def _trace_history(config: Scd2Config, names: Sequence[str]) -> dict[str, list[InputColumn]]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
+from airflow_merge_provider.core.report import Report
 from airflow_merge_provider.core.run.lineage_model import (
     TARGET,
     ColumnLineage,
@@ -39,14 +37,14 @@ def trace_columns(config: MergeRecordConfig, schemas: RunSchemas) -> dict[str, C
     return {TARGET: ColumnLineage(columns, list_indirect(SOURCE, grouping_fields, "GROUP_BY"))}
 
 
-def count_read(report: Mapping[str, Any]) -> dict[str, DatasetCounts]:
+def count_read(report: Report) -> dict[str, DatasetCounts]:
     """Return the number of files that the run has merged or moved to the failed ones."""
-    return {SOURCE: DatasetCounts(files=report["counts"]["files"] + report["counts"]["failed_files"])}
+    return {SOURCE: DatasetCounts(files=sum(report.counts[name] or 0 for name in ("files", "failed_files")))}
 
 
-def count_written(report: Mapping[str, Any]) -> dict[str, DatasetCounts]:
+def count_written(report: Report) -> dict[str, DatasetCounts]:
     """Return the number of files in each folder."""
-    counts = report["counts"]
+    counts = report.counts
     return {
         TARGET: DatasetCounts(counts["outputs"], counts["merged"]),
         FAILURE: DatasetCounts(files=counts["failed_files"]),

@@ -19,7 +19,7 @@ def describe_run(text: ReportText) -> Iterable[str]:
         entities -= text.counts["deleted_entities"] or 0
     if entities is None or text.counts["live_rows"] is None:
         yield f"{text.describe_changes()} in {text.target}"
-    elif text.report["run_mode"] == "incremental":
+    elif text.report.run_mode == "incremental":
         changed = text.format_count("entities_changed", "changed entity")
         yield f"{changed}: {text.describe_changes()} in {text.target}"
         yield f"it {text.choose_tense('has', 'would have')} {golden} of {format_amount(entities, 'entity')}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
 
 from airflow_merge_provider.core.errors import DataError, Problem, suggest_name
 from airflow_merge_provider.core.merge_source import refusals
@@ -11,6 +10,7 @@ from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.equality import find_unknown_columns, plan_rules
 from airflow_merge_provider.core.merge_source.survivorship import DEFAULT, list_properties
 from airflow_merge_provider.core.schema.key_types import is_comparable
+from airflow_merge_provider.core.source_offset import RunState
 
 IDS, REPLACED_COLUMN, FILTERED = "$ids", "$replaced", "_filtered"
 ENTITY = "entity"
@@ -36,7 +36,7 @@ def is_property(name: str, config: MergeSourceConfig) -> bool:
 
 
 def check_lost_columns(
-    config: MergeSourceConfig, previous_state: Mapping[str, Any], columns: Mapping[str, Sequence[str]]
+    config: MergeSourceConfig, previous_state: RunState, columns: Mapping[str, Sequence[str]]
 ) -> None:
     """Check that datasets still have the columns that the previous run merged, unless they may lack them.
 

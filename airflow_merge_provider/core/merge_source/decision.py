@@ -40,7 +40,7 @@ from airflow_merge_provider.core.run_mode import (
     RunMode,
     describe_changed_sources,
 )
-from airflow_merge_provider.core.source_offset import SourceOffset, is_same_reads
+from airflow_merge_provider.core.source_offset import RunState, SourceOffset, is_same_reads
 
 JOB = "merge_source"
 COUNTS = (
@@ -187,7 +187,7 @@ def _check_missing(sources: Sequence[PinnedDataset], config: MergeSourceConfig) 
 
 def choose_run_mode(
     config: MergeSourceConfig,
-    previous_state: Mapping[str, Any] | None,
+    previous_state: RunState | None,
     sources: Mapping[str, SourceOffset],
     *,
     full_refresh: bool,
@@ -228,7 +228,7 @@ def choose_run_mode(
     return "incremental", describe_changed_sources(previous_state, sources)
 
 
-def _has_changed(config: MergeSourceConfig, previous_state: Mapping[str, Any], *, full_refresh: bool) -> bool:
+def _has_changed(config: MergeSourceConfig, previous_state: RunState, *, full_refresh: bool) -> bool:
     """Return whether the configuration differs from that of the previous run."""
     if config.version == 1:
         error = refusals.refuse_moved_dataset(previous_state.get("datasets", ()), config.dataset_ids)
@@ -243,7 +243,7 @@ def _has_changed(config: MergeSourceConfig, previous_state: Mapping[str, Any], *
     return has_changed
 
 
-def has_same_rules(config: MergeSourceConfig, previous_state: Mapping[str, Any]) -> bool:
+def has_same_rules(config: MergeSourceConfig, previous_state: RunState) -> bool:
     """Return whether the previous run had this configuration, and computed keys as this release does."""
     is_same_config: bool = previous_state.get("fingerprint") == compute_signature(config)
     return is_same_config and not _has_former_keys(previous_state)
@@ -254,12 +254,12 @@ def describe_scan(config: MergeSourceConfig) -> dict[str, Any]:
     return {"key_version": _KEY_VERSION, "sequence_column": config.sequence_column}
 
 
-def _has_former_keys(previous_state: Mapping[str, Any]) -> bool:
+def _has_former_keys(previous_state: RunState) -> bool:
     """Return whether the previous run computed keys in Python as an earlier release."""
     return bool(previous_state.get("evaluated")) and previous_state.get("key_version") != _KEY_VERSION
 
 
-def _get_hash(previous_state: Mapping[str, Any]) -> str:
+def _get_hash(previous_state: RunState) -> str:
     return str(previous_state.get(OVERRIDES_HASH, ""))
 
 

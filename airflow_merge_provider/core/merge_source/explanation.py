@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from airflow_merge_provider.core.errors import DataError, Problem
-from airflow_merge_provider.core.value_text import escape_text
+from airflow_merge_provider.core.value_text import Row, escape_text
 
 Status = Literal["live", "deleted", "replaced"]
 _NEAR_IDS_MAX = 3
@@ -88,7 +88,7 @@ class EntityExplanation:
             yield from output.format_lines()
 
 
-def explain_entities(rows: Iterable[Mapping[str, Any]], name: str) -> EntityExplanation:
+def explain_entities(rows: Iterable[Row], name: str) -> EntityExplanation:
     """Explain the outputs with an entity of this name: an ID, or ``dataset/id``.
 
     :param rows: rows of the target, as ``explain_row`` takes them.
@@ -104,7 +104,7 @@ def explain_entities(rows: Iterable[Mapping[str, Any]], name: str) -> EntityExpl
     )
 
 
-def explain_row(row: Mapping[str, Any]) -> Explanation:
+def explain_row(row: Row) -> Explanation:
     """Explain a row of the target, given its ``_id``, ``_deleted``, ``$replaced`` and ``_members``."""
     members = row["_members"] or []
     replaced = bool(row.get("$replaced")) and not members
@@ -118,7 +118,7 @@ def explain_row(row: Mapping[str, Any]) -> Explanation:
     )
 
 
-def find_links_between(members: Sequence[Mapping[str, Any]], start: str, end: str) -> list[Link]:
+def find_links_between(members: Sequence[Row], start: str, end: str) -> list[Link]:
     """Return the shortest chain between two members, each named as ``dataset/id``.
 
     :raises DataError: if one of them is not a member.
@@ -141,7 +141,7 @@ def find_links_between(members: Sequence[Mapping[str, Any]], start: str, end: st
     )
 
 
-def list_links(output_id: str, members: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+def list_links(output_id: str, members: Sequence[Row]) -> list[dict[str, str]]:
     """Return the links of an output as rows: n - 1 links for n members, each with its rule and key.
 
     ``left`` holds the key on the left side of the rule, ``right`` the key on its right side. Source:
@@ -171,8 +171,8 @@ def list_links(output_id: str, members: Sequence[Mapping[str, Any]]) -> list[dic
 
 def describe_member_changes(
     output_id: str,
-    before: Sequence[Mapping[str, Any]],
-    after: Sequence[Mapping[str, Any]],
+    before: Sequence[Row],
+    after: Sequence[Row],
     show_key: Callable[[str], str] = str,
 ) -> str:
     """Return which members an output gains (``+``) and loses, each with the rule and key that linked it.
@@ -287,7 +287,7 @@ class Link(NamedTuple):
     value: str
 
 
-def build_chain(members: Iterable[Mapping[str, Any]]) -> list[Link]:
+def build_chain(members: Iterable[Row]) -> list[Link]:
     """Return the links from the first member to every other member, each over as few links as possible.
 
     ``members`` is the content of the target's column ``_members``. A value links two entities only if one has

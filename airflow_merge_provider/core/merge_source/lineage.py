@@ -14,13 +14,13 @@ from airflow_merge_provider.core.run.columns import list_types
 from airflow_merge_provider.core.run.lineage_model import (
     TARGET,
     ColumnLineage,
-    Fields,
     InputColumn,
     RunSchemas,
     list_direct,
     list_indirect,
     list_names,
 )
+from airflow_merge_provider.core.run.table_log import Fields
 
 OVERRIDES, METRICS = "overrides", "metrics"
 _ID_COLUMN, _DELETED, _HASH, _MEMBERS, _PROVENANCE = "_id", "_deleted", "_hash", "_members", "$provenance"

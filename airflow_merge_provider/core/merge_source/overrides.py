@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from airflow_merge_provider.core.merge_source.dtl.expressions import Path
 from airflow_merge_provider.core.merge_source.equality import Rule, Side
 from airflow_merge_provider.core.merge_source.identity import Member
 from airflow_merge_provider.core.merge_source.refusals import name_entity
+from airflow_merge_provider.core.value_text import Row
 
 OVERRIDE_COLUMNS = ("kind", "left", "right", "reason", "author", "until")
 REQUIRED = OVERRIDE_COLUMNS[:3]
@@ -65,7 +66,7 @@ def is_override(side: Side) -> bool:
     return isinstance(side.expression, Path) and side.expression.elements in ((SAME_LEFT,), (SAME_RIGHT,))
 
 
-def parse_overrides(rows: Iterable[Mapping[str, Any]], names: Sequence[str], now: dt.datetime) -> Overrides:
+def parse_overrides(rows: Iterable[Row], names: Sequence[str], now: dt.datetime) -> Overrides:
     """Parse overrides: ``kind``, ``left`` and ``right`` as ``dataset/id``, and when each one ends.
 
     ``names`` are the datasets that are merged, in order.
@@ -97,7 +98,7 @@ def parse_overrides(rows: Iterable[Mapping[str, Any]], names: Sequence[str], now
     return Overrides(tuple(sorted(pairs["same"])), tuple(sorted(pairs["different"])))
 
 
-def _read_pair(row: Mapping[str, Any], names: Sequence[str]) -> tuple[list[Problem], Pair | None]:
+def _read_pair(row: Row, names: Sequence[str]) -> tuple[list[Problem], Pair | None]:
     problems = []
     kind = row.get("kind")
     if kind not in OVERRIDE_KINDS:
@@ -145,6 +146,6 @@ def _format_pair(pair: Sequence[Member], names: Sequence[str]) -> str:
     return " and ".join(name_entity(names[member.dataset], member.id) for member in pair)
 
 
-def _refuse_row(row: Mapping[str, Any], message: str, hint: str = "") -> Problem:
+def _refuse_row(row: Row, message: str, hint: str = "") -> Problem:
     shown = mask_row({name: row.get(name) for name in REQUIRED})
     return Problem("overrides", "row", f"{message} in {shown}", hint)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from airflow_merge_provider.core.run.table_log import PinnedDataset
+from airflow_merge_provider.core.run.table_log import Fields, PinnedDataset
 from airflow_merge_provider.core.schema.key_types import show_identifier
 
-JsonField = Mapping[str, Any]
 # Returns the fields of a table at its version.
-ReadFields = Callable[[PinnedDataset], Sequence[JsonField]]
+ReadFields = Callable[[PinnedDataset], Fields]
 
 _SIMPLE = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
 
 
-def list_types(fields: Sequence[JsonField]) -> dict[str, str]:
+def list_types(fields: Fields) -> dict[str, str]:
     """Return the type of each column by its name, as Spark's errors write types.
 
     >>> list_types(

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from airflow_merge_provider.core.errors import DataError, Problem, UnrevertedError
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.report import Report
 from airflow_merge_provider.core.run.columns import ReadFields
 from airflow_merge_provider.core.run.previous_run import RESULT, VERSION_BEFORE, PreviousRun, RunCommit
 from airflow_merge_provider.core.run.reporter import RunReporter
 from airflow_merge_provider.core.run.table_log import PinnedDataset, describe_change, describe_unreverted
 from airflow_merge_provider.core.run_mode import RunMode
+from airflow_merge_provider.core.source_offset import RunState
 
 
 class RequiresSparkError(Exception):
@@ -41,7 +42,7 @@ class RunDecision(ABC):
         return self.reporter.previous
 
     @property
-    def state(self) -> Mapping[str, Any]:
+    def state(self) -> RunState:
         """The state that the previous run left; empty if there was none, or if it has aged out."""
         return self.last.state if self.last else {}
 
@@ -107,14 +108,14 @@ class RunDecision(ABC):
             return None
         return PinnedDataset(self.reporter.target, self.last.version)
 
-    def report_retry(self, commit: RunCommit) -> dict[str, Any]:
+    def report_retry(self, commit: RunCommit) -> Report:
         """Return the report of a run whose earlier attempt has committed."""
         return self.reporter.build_retry(commit)
 
-    def report_noop(self, reason: str) -> dict[str, Any]:
+    def report_noop(self, reason: str) -> Report:
         """Return the report of a run without work."""
         return self.reporter.build_noop(reason)
 
-    def report_dry_run(self) -> dict[str, Any] | None:
+    def report_dry_run(self) -> Report | None:
         """Return the report of a run with work that stops before its commit, if logs alone tell it."""
         return None

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from airflow_merge_provider.core.dataset import Dataset, DatasetName
+from airflow_merge_provider.core.run.table_log import Fields
 
-# The columns of a dataset in Spark's JSON form.
-Fields = Sequence[Mapping[str, Any]]
 LifecycleChange = Literal["CREATE", "OVERWRITE", "TRUNCATE"]
 Direct = Literal["IDENTITY", "TRANSFORMATION", "AGGREGATION"]
 Indirect = Literal["JOIN", "GROUP_BY", "FILTER", "SORT", "WINDOW", "CONDITIONAL"]

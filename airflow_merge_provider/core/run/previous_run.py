@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.protocol import JobRequest
@@ -26,6 +25,7 @@ from airflow_merge_provider.core.run.table_log import (
     require_owner,
 )
 from airflow_merge_provider.core.run_mode import ADOPTED, ALL_UNDONE, NEVER_RUN, STATE_EXPIRED
+from airflow_merge_provider.core.source_offset import RunState
 from airflow_merge_provider.core.table_history import (
     PURGE,
     UNDO,
@@ -55,7 +55,7 @@ class RunCommit:
     """
 
     version: int
-    state: Mapping[str, Any]
+    state: RunState
     rows: int | None = None
     timestamp: int = 0
 
@@ -94,9 +94,9 @@ class PreviousRun:
     number: int
     version: int
     run_version: int | None
-    state: Mapping[str, Any]
+    state: RunState
     rows: int | None = None
-    newest_state: Mapping[str, Any] = field(default_factory=dict)
+    newest_state: RunState = field(default_factory=dict)
     changed_by: HistoryEntry | None = None
     is_reset: bool = False
     rows_version: int | None = None
@@ -147,7 +147,7 @@ class PreviousRun:
         return self.side_table_versions.get(name, UNNAMED if self.has_unnamed_side_tables else None)
 
     @property
-    def renewed_state(self) -> Mapping[str, Any]:
+    def renewed_state(self) -> RunState:
         """The state in the form in which a commit without rows repeats it."""
         result = self.state.get(RESULT)
         return {

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
 from airflow_merge_provider.core.change_plan.summary import ChangeSummary
 from airflow_merge_provider.core.dataset import Dataset
@@ -23,6 +23,7 @@ from airflow_merge_provider.core.expectations.result import (
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.report import (
     OTHER,
+    Details,
     Measure,
     Report,
     RowCounts,
@@ -39,9 +40,9 @@ from airflow_merge_provider.core.run.previous_run import (
     PreviousRun,
     RunCommit,
 )
-from airflow_merge_provider.core.run.table_log import CountRows, PinnedDataset
+from airflow_merge_provider.core.run.table_log import CountRows, Fields, PinnedDataset
 from airflow_merge_provider.core.run_mode import RunMode
-from airflow_merge_provider.core.source_offset import write_offsets
+from airflow_merge_provider.core.source_offset import RunState, write_offsets
 from airflow_merge_provider.core.table_history import UNDO
 
 
@@ -58,7 +59,7 @@ class Progress:
         self.seconds: dict[str, float] = {}
         # The seconds of the steps inside each step that is not over.
         self._nested_seconds: list[float] = []
-        self.schemas: dict[str, Sequence[Mapping[str, Any]]] = {}
+        self.schemas: dict[str, Fields] = {}
 
     def log_line(self, text: str) -> None:
         """Print a line, prefixed with the seconds since the start."""
@@ -82,7 +83,7 @@ class Progress:
         self.seconds[name] = round(self.seconds.get(name, 0.0) + duration, 3)
         self.log_line(f"{name}: {duration:.1f}s")
 
-    def record_schema(self, uri: str, fields: Sequence[Mapping[str, Any]]) -> None:
+    def record_schema(self, uri: str, fields: Fields) -> None:
         """Record the columns of a dataset, so that its log is not read for them again."""
         self.schemas[uri] = fields
 
@@ -114,12 +115,12 @@ class RunResult:
     reason: str
     rows: RowCounts = field(default_factory=RowCounts)
     counts: Mapping[str, int | None] = field(default_factory=dict)
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: Details = field(default_factory=dict)
     version_before: int | None = None
     records: int = 0
     changed: bool = True
 
-    def to_state(self) -> dict[str, Any]:
+    def to_state(self) -> RunState:
         """Return the result in the form that the state of a commit holds."""
         return {
             "run_mode": self.run_mode,
@@ -131,7 +132,7 @@ class RunResult:
         }
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> Self:
+    def from_state(cls, state: RunState) -> Self:
         """Read the result from the state of a commit."""
         stored = state.get(RESULT)
         if not stored:
@@ -184,25 +185,19 @@ class RunReporter:
         """The version of the target that the run found."""
         return None if self.previous is None else self.previous.version
 
-    def build_state(self, result: RunResult) -> dict[str, Any]:
+    def build_state(self, result: RunResult) -> RunState:
         """Return the common part of every commit's state: the run, the versions it read, and its result."""
         approver = self.request.apply_plan and self.request.apply_plan.approved_by
+        is_unnamed = self.previous is not None and self.previous.has_unnamed_side_tables
+        expectations = [item.model_dump(exclude={"examples"}) for item in self.expectations.values()]
         return {
             TOKEN: self.request.run.model_dump(),
             **({APPROVED_BY: approver} if approver else {}),
             **write_offsets(source.offset for source in self.sources.values()),
-            **(
-                {HAS_UNNAMED_SIDE_TABLES: True}
-                if self.previous is not None and self.previous.has_unnamed_side_tables
-                else {}
-            ),
+            **({HAS_UNNAMED_SIDE_TABLES: True} if is_unnamed else {}),
             RESULT: replace(result, version_before=self.version_before).to_state(),
             CHANGED: result.changed,
-            **(
-                {EXPECTATIONS: [item.model_dump(exclude={"examples"}) for item in self.expectations.values()]}
-                if self.expectations
-                else {}
-            ),
+            **({EXPECTATIONS: expectations} if expectations else {}),
         }
 
     def add_warnings(self, texts: Iterable[str]) -> None:
@@ -228,7 +223,7 @@ class RunReporter:
         version: int | None = None,
         changed: bool = False,
         plan: ChangeSummary | None = None,
-    ) -> dict[str, Any]:
+    ) -> Report:
         """Return the report of a successful run; ``version`` is the version that it committed.
 
         ``plan`` are the changes of a run without a commit.
@@ -241,7 +236,7 @@ class RunReporter:
             version_before=self.version_before,
             version=self.version_before if version is None else version,
         )
-        report = Report(
+        return Report(
             job=self.request.job,
             run_mode=result.run_mode,
             run_mode_reason=result.reason,
@@ -258,34 +253,36 @@ class RunReporter:
             plan=plan,
             expectations=list(self.expectations.values()),
         )
-        return report.model_dump()
 
-    def build_plan(self, run_mode: RunMode, reason: str, **details: Any) -> dict[str, Any]:
+    def build_plan(self, run_mode: RunMode, reason: str, details: Details) -> Report:
         """Return the report of a run that only plans: it reads no rows, so it has no counts."""
         unknown = {measure.name: None for measure in self.measures}
         return self.build_report(RunResult(run_mode, reason, RowCounts(), unknown, details))
 
-    def build_retry(self, commit: RunCommit, **details: Any) -> dict[str, Any]:
-        """Return the report of a run whose earlier attempt has committed: the report of that commit."""
+    def build_retry(self, commit: RunCommit, details: Details | None = None) -> Report:
+        """Return the report of a run whose earlier attempt has committed: the report of that commit.
+
+        :param details: what the commit does not record.
+        """
         result = RunResult.from_state(commit.state)
         reason = f"{result.reason}; an earlier attempt of this run committed version {commit.version}"
         counts = {measure.name: result.counts.get(measure.name, 0) for measure in self.measures}
-        retry_result = RunResult(result.run_mode, reason, result.rows, counts, {**result.details, **details})
+        retry_result = replace(
+            result, reason=reason, counts=counts, details={**result.details, **(details or {})}
+        )
         report = self.build_report(
             retry_result, version=commit.version, changed=commit.state.get(CHANGED, True)
         )
-        target = {**report["target"], "version_before": result.version_before}
-        return {
-            **report,
-            "target": target,
-            "approved_by": commit.state.get(APPROVED_BY),
-            "expectations": [
-                ExpectationResult.model_validate(item).model_dump()
-                for item in commit.state.get(EXPECTATIONS) or ()
-            ],
-        }
+        target = report.target.model_copy(update={"version_before": result.version_before})
+        return report.model_copy(
+            update={
+                "target": target,
+                "approved_by": commit.state.get(APPROVED_BY),
+                "expectations": _read_expectations(commit.state),
+            }
+        )
 
-    def build_noop(self, reason: str) -> dict[str, Any]:
+    def build_noop(self, reason: str) -> Report:
         """Return the report of a run without work: the target is as the previous run left it.
 
         :raises DataError: if a source is not fresh, although nothing has changed in it.
@@ -307,7 +304,7 @@ class RunReporter:
             return
         expectations = {item.name: item for item in parse_expectations(self.request.config.get(EXPECT))}
         results = []
-        for stored in map(ExpectationResult.model_validate, self.previous.state.get(EXPECTATIONS) or ()):
+        for stored in _read_expectations(self.previous.state):
             item = expectations.get(stored.name)
             if item is not None and item.kind == "freshness":
                 is_fresh = check_freshness(item, stored.newest, self.request.started_at)
@@ -335,6 +332,10 @@ class RunReporter:
     def _count_source(self, name: str) -> int | None:
         row_count = self.source_rows.get(name)
         return self.count_rows(self.sources[name]) if row_count is None else row_count
+
+
+def _read_expectations(state: RunState) -> list[ExpectationResult]:
+    return [ExpectationResult.model_validate(item) for item in state.get(EXPECTATIONS) or ()]
 
 
 def _build_empty_warning(name: str) -> str:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.report import Details, Report
 from airflow_merge_provider.core.run.decision import RunDecision
 from airflow_merge_provider.core.run.population_check import PopulationCheck, check_part, check_population
 from airflow_merge_provider.core.run.previous_run import PreviousRun, RunCommit
@@ -19,7 +20,7 @@ from airflow_merge_provider.core.run.reporter import Progress, RunReporter
 from airflow_merge_provider.core.run.table_log import TableLog
 from airflow_merge_provider.core.run_mode import RunMode
 
-Run = Callable[[JobRequest], dict[str, Any]]
+Run = Callable[[JobRequest], Report]
 
 
 class ChangeFlag(Protocol):
@@ -30,7 +31,7 @@ class ChangeFlag(Protocol):
 
 def run_with_population(
     log: TableLog, request: JobRequest, progress: Progress, run: Run, change_flag: ChangeFlag
-) -> dict[str, Any]:
+) -> Report:
     """Take all steps of a run, and mark its output as populated if the request requires it.
 
     If the rows name the tables of the target, each of them has a flag of its own, which its part sets.
@@ -48,9 +49,7 @@ def run_with_population(
     return _run_checked(log, request, check, run, change_flag)
 
 
-def run_part(
-    log: TableLog, request: JobRequest, part: Dataset, run: Run, change_flag: ChangeFlag
-) -> dict[str, Any]:
+def run_part(log: TableLog, request: JobRequest, part: Dataset, run: Run, change_flag: ChangeFlag) -> Report:
     """Take the steps of a run that writes one of the tables of its target, with the flag of this table."""
     if request.population is None or request.until != "commit":
         return run(request)
@@ -59,14 +58,14 @@ def run_part(
 
 def _run_checked(
     log: TableLog, request: JobRequest, check: PopulationCheck, run: Run, change_flag: ChangeFlag
-) -> dict[str, Any]:
+) -> Report:
     flagged_uri = check.target.uri if check.is_set_before and not check.is_set else None
     fields = {"creates_populated": check.becomes_populated, "flagged_uri": flagged_uri}
     report = run(request.model_copy(update=fields))
     is_populated = check.is_set_after and (check.is_set or log.find_properties(check.target) is not None)
     if is_populated != check.is_set:
         change_flag(check.target, is_set=is_populated)
-    return {**report, "populated": is_populated, "became_populated": is_populated and not check.is_set}
+    return report.with_population(populated=is_populated, became_populated=is_populated and not check.is_set)
 
 
 class RunSteps(ABC):
@@ -93,7 +92,7 @@ class RunSteps(ABC):
         """The previous run of the target; None if there is no target yet."""
         return self.decision.last
 
-    def run_to_end(self) -> dict[str, Any]:
+    def run_to_end(self) -> Report:
         """Execute the run, and return the report.
 
         :raises ConfigError: if the configuration does not suit the previous run or the columns.
@@ -113,21 +112,21 @@ class RunSteps(ABC):
             return report
         self.check_inputs()
         if self.request.until == "plan":
-            return self.reporter.build_plan(run_mode, reason, **self.describe_plan())
+            return self.reporter.build_plan(run_mode, reason, self.describe_plan())
         return self._keep_state(self.execute(run_mode, reason))
 
-    def _keep_state(self, report: dict[str, Any]) -> dict[str, Any]:
+    def _keep_state(self, report: Report) -> Report:
         """Commit the state of the previous run again if the log may lose it and this run has no commit."""
         last = self.last
-        if last is not None and last.is_expiring and report["target"]["version"] == last.version:
+        if last is not None and last.is_expiring and report.target.version == last.version:
             self.renew_state(last)
         return report
 
-    def report_retry(self, commit: RunCommit) -> dict[str, Any]:
+    def report_retry(self, commit: RunCommit) -> Report:
         """Return the report of a run whose earlier attempt has committed."""
         return self.decision.report_retry(commit)
 
-    def report_noop(self, reason: str) -> dict[str, Any]:
+    def report_noop(self, reason: str) -> Report:
         """Return the report of a run without work."""
         return self.decision.report_noop(reason)
 
@@ -140,11 +139,11 @@ class RunSteps(ABC):
         """
 
     @abstractmethod
-    def describe_plan(self) -> dict[str, Any]:
+    def describe_plan(self) -> Details:
         """Return the details of a run that reads no rows, after all checks that need no rows."""
 
     @abstractmethod
-    def execute(self, run_mode: RunMode, reason: str) -> dict[str, Any]:
+    def execute(self, run_mode: RunMode, reason: str) -> Report:
         """Evaluate, write and return the report."""
 
     @abstractmethod

@@ -18,8 +18,11 @@ from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
 from airflow_merge_provider.core.population import FLAG, WRITER
 from airflow_merge_provider.core.protocol import JobRequest
-from airflow_merge_provider.core.source_offset import SourceOffset, find_offset, read_offsets
+from airflow_merge_provider.core.source_offset import RunState, SourceOffset, find_offset, read_offsets
 from airflow_merge_provider.core.table_history import NO_VERSION, HistoryEntry, Lineage
+
+# The columns of a dataset in Spark's JSON form.
+Fields = Sequence[Mapping[str, Any]]
 
 HISTORY_PAGE = 20
 # The table property that enables deletion vectors.
@@ -71,7 +74,7 @@ class TableLog(Protocol):
     def find_properties(self, dataset: Dataset) -> Mapping[str, str] | None:
         """Return the properties of a table; None if there is no Delta table."""
 
-    def read_fields(self, pinned: PinnedDataset) -> Sequence[Mapping[str, Any]]:
+    def read_fields(self, pinned: PinnedDataset) -> Fields:
         """Return the columns of a table at its version, in Spark's JSON form."""
 
     def read_example(self, pinned: PinnedDataset, name: str) -> str | None:
@@ -256,7 +259,7 @@ def refuse_missing_dataset(dataset: Dataset) -> DataError:
     return DataError.from_problems([Problem(dataset.id, "missing", f"{dataset.uri} does not exist", hint)])
 
 
-def parse_metadata(entry: HistoryEntry) -> dict[str, Any]:
+def parse_metadata(entry: HistoryEntry) -> RunState:
     """Return the metadata that this package wrote on a commit; an empty dict for commits of other writers."""
     text = entry.user_metadata
     if not text or not text.startswith("{"):

@@ -14,7 +14,7 @@ from airflow_merge_provider.core.undo.decision import is_truncate, open_run
 def describe_run(text: ReportText) -> Iterable[str]:
     """Yield the parts of the sentence that says what a run did."""
     # The report names only the first of many runs that are restored.
-    restored = len(text.report["details"].get("restored") or ())
+    restored = len(text.report.details.get("restored") or ())
     clauses = []
     if text.counts["runs"] or not restored:
         verb = text.choose_tense(text.choose_verb("runs", "was", "were"), "would be")
@@ -22,7 +22,7 @@ def describe_run(text: ReportText) -> Iterable[str]:
     if restored:
         runs, verb = ("1 run", "was") if restored == 1 else ("several runs", "were")
         clauses.append(f"{runs} of {text.target} {text.choose_tense(verb, 'would be')} restored")
-    yield f"{'; '.join(clauses)}: {text.report['run_mode_reason']}"
+    yield f"{'; '.join(clauses)}: {text.report.run_mode_reason}"
 
 
 CAPABILITY = Capability(

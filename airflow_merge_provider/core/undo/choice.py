@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.population import FLAG
+from airflow_merge_provider.core.report import Details
 from airflow_merge_provider.core.run.previous_run import (
     RESULT,
     SIDE_TABLE_LOCATIONS,
@@ -27,6 +28,7 @@ from airflow_merge_provider.core.run.previous_run import (
 )
 from airflow_merge_provider.core.run.reporter import CHANGED
 from airflow_merge_provider.core.run.table_log import list_properties
+from airflow_merge_provider.core.source_offset import RunState
 from airflow_merge_provider.core.table_history import (
     DEFINITION_OPERATIONS,
     NO_VERSION,
@@ -119,9 +121,9 @@ def choose_undo(
     return choice
 
 
-def describe_run(commit: RunCommit) -> dict[str, Any]:
+def describe_run(commit: RunCommit) -> Details:
     """Return the identity of a run for the report: its ID, number and version, and what it had written."""
-    token: Mapping[str, Any] = commit.state.get("token") or {}
+    token = commit.state.get("token") or {}
     return {
         "run_id": token.get("run_id"),
         "dag_id": token.get("dag_id"),
@@ -328,7 +330,7 @@ class SideTableVersion(NamedTuple):
 
 
 def list_side_tables(
-    target: Dataset, state: Mapping[str, Any], restored_state: Mapping[str, Any], absent: int | None
+    target: Dataset, state: RunState, restored_state: RunState, absent: int | None
 ) -> Iterator[SideTableVersion]:
     """Yield the side tables whose version differs between two states of a target.
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.population import WRITER
 from airflow_merge_provider.core.protocol import JobRequest
-from airflow_merge_provider.core.report import RowCounts
+from airflow_merge_provider.core.report import Details, Report, RowCounts
 from airflow_merge_provider.core.run.columns import ReadFields
 from airflow_merge_provider.core.run.decision import RunDecision
 from airflow_merge_provider.core.run.previous_run import (
@@ -36,9 +35,9 @@ from airflow_merge_provider.core.undo.config import COUNTS, UndoConfig
 from airflow_merge_provider.core.undo.load_removal import LoadRemoval, find_removal
 
 
-def is_truncate(report: Mapping[str, Any]) -> bool:
+def is_truncate(report: Report) -> bool:
     """Return whether the target has no rows afterwards, as before its first run."""
-    return bool(report["details"].get("restored_version") == NO_VERSION)
+    return bool(report.details.get("restored_version") == NO_VERSION)
 
 
 NOTHING_IN_FORCE = "no run of the target is in force"
@@ -120,7 +119,7 @@ class UndoDecision(RunDecision):
         details = {**self.describe_removal(self.removal), "versions": dict(versions)}
         return RunResult(run_mode, reason, rows, {"runs": 1, "side_tables": side_tables}, details)
 
-    def describe_removal(self, removal: LoadRemoval) -> dict[str, Any]:
+    def describe_removal(self, removal: LoadRemoval) -> Details:
         """Return the run that is undone alone, and the time of its load."""
         return {
             "undone": [describe_run(removal.run)],
@@ -129,7 +128,7 @@ class UndoDecision(RunDecision):
             "load_time": removal.load_time.isoformat(),
         }
 
-    def report_dry_run(self) -> dict[str, Any] | None:
+    def report_dry_run(self) -> Report | None:
         """Return the report of a dry run, which reads no rows unless a load is taken out of a history."""
         if self.removal is not None or not self.reporter.is_dry_run:
             return None

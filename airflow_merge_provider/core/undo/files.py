@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 from airflow_merge_provider.core.errors import Problem
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
@@ -27,6 +26,7 @@ from airflow_merge_provider.core.protocol import RunToken
 from airflow_merge_provider.core.report import RowCounts
 from airflow_merge_provider.core.run.previous_run import RESULT, RunCommit
 from airflow_merge_provider.core.run.reporter import RunResult
+from airflow_merge_provider.core.source_offset import RunState
 from airflow_merge_provider.core.table_history import (
     RESTORE,
     RESTORED_VERSION,
@@ -84,7 +84,7 @@ class FilesUndo(Stored):
     undone: tuple[int, ...]
     outputs: tuple[WithdrawnOutput, ...]
     files: tuple[ReturnedFile, ...]
-    report_data: Mapping[str, Any]
+    report_data: RunState
 
 
 @dataclass(frozen=True, slots=True)

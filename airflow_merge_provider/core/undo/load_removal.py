@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from airflow_merge_provider.core.errors import ConfigError, DataError
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
@@ -116,7 +115,7 @@ def _read_load(run: RunCommit) -> tuple[Scd2Config, datetime]:
 
     :raises DataError: if it does not record them, or if the load has no single time.
     """
-    recorded: dict[str, Any] | None = run.state.get("config")
+    recorded = run.state.get("config")
     name = describe_run(run)["run_id"]
     if recorded is None or recorded.get("strategy") != "scd2" or not recorded.get("natural_key"):
         raise _refuse("only a load of an SCD2 history with natural_key can be undone alone")

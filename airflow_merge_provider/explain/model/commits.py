@@ -9,8 +9,9 @@ from typing import Any
 
 from airflow_merge_provider.core.run.previous_run import RENEWAL, TOKEN
 from airflow_merge_provider.core.run.table_log import parse_metadata
+from airflow_merge_provider.core.source_offset import RunState
 from airflow_merge_provider.core.table_history import UNDO, HistoryEntry
-from airflow_merge_provider.core.value_text import EPOCH, escape_text, format_time
+from airflow_merge_provider.core.value_text import EPOCH, Row, escape_text, format_time
 
 _COMMAND_LINE = "cli"
 
@@ -22,7 +23,7 @@ class CommitRef:
     version: int
     time: datetime
     operation: str
-    state: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    state: RunState = field(default_factory=dict, repr=False)
 
     @classmethod
     def from_entry(cls, entry: HistoryEntry) -> CommitRef:
@@ -74,7 +75,7 @@ class KeyState:
     """The rows of a key after a commit of the table."""
 
     commit: CommitRef
-    rows: tuple[Mapping[str, Any], ...]
+    rows: tuple[Row, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from airflow_merge_provider.core.errors import format_count
 from airflow_merge_provider.core.value_text import (
+    Row,
     escape_text,
     format_row,
     format_value,
@@ -20,7 +21,6 @@ from airflow_merge_provider.core.value_text import (
 from airflow_merge_provider.explain.model.commits import CommitRef, KeyStates
 from airflow_merge_provider.explain.model.rows import SourceRows, is_equal
 
-Row = Mapping[str, Any]
 EventKind = Literal["first known", "opened", "closed", "reopened", "moved", "updated", "removed"]
 
 
@@ -55,7 +55,7 @@ class HistoryColumns:
         """Return whether a version is currently valid."""
         return row[self.valid_to] is None or row[self.valid_to] == self.active
 
-    def list_values(self, row: Row) -> dict[str, Any]:
+    def list_values(self, row: Row) -> Row:
         """Return the columns of a row that come from its source and are not in the key."""
         hidden = {self.valid_from, self.valid_to, self.hash, self.current, *self.key}
         return {name: value for name, value in row.items() if name not in hidden}
@@ -133,7 +133,7 @@ class HistoryExplanation:
         ]
         return {"key": to_json_value(self.key), "versions": versions, "missing": self.missing or None}
 
-    def _list_values(self, row: Row) -> dict[str, Any]:
+    def _list_values(self, row: Row) -> Row:
         values = self.columns.list_values(row)
         return {name: value for name, value in values.items() if name not in self.key}
 

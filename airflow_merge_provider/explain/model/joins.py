@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from airflow_merge_provider.core.errors import ConfigError, Problem, format_count, suggest_name
-from airflow_merge_provider.core.value_text import escape_text, format_row, to_json_value
+from airflow_merge_provider.core.value_text import Row, escape_text, format_row, to_json_value
 from airflow_merge_provider.explain.model.commits import CommitRef
 from airflow_merge_provider.explain.model.key import build_example, parse_key, refuse_key
 
-Row = Mapping[str, Any]
 _ROWS_MAX = 20
 Texts = dict[str, str | None]
 

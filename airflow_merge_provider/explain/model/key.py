@@ -17,6 +17,7 @@ from airflow_merge_provider.core.errors import ConfigError, Problem, suggest_nam
 from airflow_merge_provider.core.value_text import (
     EPOCH,
     DistantTime,
+    Row,
     has_cut_digits,
     read_day,
     read_micros,
@@ -74,7 +75,7 @@ def parse_key(
     return values
 
 
-def convert_key(texts: Mapping[str, str | None], types: Mapping[str, str]) -> dict[str, Any]:
+def convert_key(texts: Mapping[str, str | None], types: Mapping[str, str]) -> Row:
     """Return the values of a key as values of the columns' types.
 
     :param types: the type of each column, as Delta names it.

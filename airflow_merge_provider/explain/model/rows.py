@@ -18,6 +18,7 @@ from typing import Any, Literal
 from airflow_merge_provider.core.change_plan.shown_rows import select_columns
 from airflow_merge_provider.core.errors import format_count
 from airflow_merge_provider.core.value_text import (
+    Row,
     escape_text,
     format_change,
     format_row,
@@ -26,7 +27,6 @@ from airflow_merge_provider.core.value_text import (
 )
 from airflow_merge_provider.explain.model.commits import CommitRef, KeyStates
 
-Row = Mapping[str, Any]
 ChangeKind = Literal["first known", "inserted", "updated", "deleted"]
 _ROWS_MAX = 20
 

@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_merge_provider.core.errors import format_count
-from airflow_merge_provider.core.value_text import format_row, format_value, to_json_value
+from airflow_merge_provider.core.value_text import Row, format_row, format_value, to_json_value
 from airflow_merge_provider.explain.model.commits import KeyStates
 from airflow_merge_provider.explain.model.history import HistoryColumns, HistoryEvent, trace_history
 from airflow_merge_provider.explain.model.rows import RowChange, trace_changes
-
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
-from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -19,6 +18,7 @@ from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.run import table_log
 from airflow_merge_provider.core.run.table_log import (
     CountRows,
+    Fields,
     PinnedDataset,
     TableVersion,
     refuse_missing_dataset,
@@ -98,7 +98,7 @@ class SparkLog:
                 return None
             raise
 
-    def read_fields(self, pinned: PinnedDataset) -> Sequence[Mapping[str, Any]]:
+    def read_fields(self, pinned: PinnedDataset) -> Fields:
         return read_fields(self.spark, pinned)
 
     def read_example(self, pinned: PinnedDataset, name: str) -> str | None:
@@ -176,7 +176,7 @@ def read_example(rows: DataFrame, name: str) -> str | None:
     return None
 
 
-def read_fields(spark: SparkSession, pinned: PinnedDataset) -> Sequence[Mapping[str, Any]]:
+def read_fields(spark: SparkSession, pinned: PinnedDataset) -> Fields:
     """Return the columns of a dataset at its version, in Spark's JSON form: from its log if possible."""
     fields = None
     if pinned.version is not None and pinned.dataset.format == "delta":

@@ -17,6 +17,7 @@ from airflow_merge_provider.core.joiner.decision import JoinDecision, describe_j
 from airflow_merge_provider.core.joiner.parsed_options import Spelling
 from airflow_merge_provider.core.joiner.plan import JoinPlan, output_schema, plan_join
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.report import Details, Report
 from airflow_merge_provider.core.run.previous_run import SIDE_TABLE_LOCATIONS, SIDE_TABLE_VERSIONS
 from airflow_merge_provider.core.run.reporter import Progress, RunResult
 from airflow_merge_provider.core.run.table_log import PinnedDataset
@@ -45,7 +46,7 @@ class Join:
     rows: DataFrame
 
 
-def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[str, Any]:
+def run(spark: SparkSession, request: JobRequest, progress: Progress) -> Report:
     """Join the inputs into the target, unless nothing has changed since the last run; return the report.
 
     :raises ConfigError: when the configuration is wrong, by itself or for these inputs.
@@ -140,11 +141,11 @@ class JoinRun(JobRun):
         """Return the number of rows in the target before the run."""
         return self.target.count_rows(self.spark)
 
-    def describe_plan(self) -> dict[str, Any]:
+    def describe_plan(self) -> Details:
         """Return the columns, the keys and the plan of the join."""
         return build_details(self.join.plan)
 
-    def execute(self, run_mode: RunMode, reason: str) -> dict[str, Any]:
+    def execute(self, run_mode: RunMode, reason: str) -> Report:
         """Check the keys, count the inputs, count or write the joined rows, and return the report."""
         join, reporter = self.kept_join, self.reporter
         with reporter.progress.time_step("count inputs"):
@@ -172,7 +173,7 @@ class JoinRun(JobRun):
         table.next_number = self.next_number
         return replace(changes, recorded={name: self.unmatched_rows}, replaced={name: table})
 
-    def _write_rows(self, result: RunResult) -> dict[str, Any]:
+    def _write_rows(self, result: RunResult) -> Report:
         state: dict[str, Any] = {
             "fingerprint": compute_signature(self.config),
             "join": describe_join(self.config, self.join.plan, self.pinned),
@@ -196,7 +197,7 @@ class JoinRun(JobRun):
             self.reporter.progress.record_schema(uri, frame.schema.jsonValue()["fields"])
 
     def _build_result(
-        self, result: RunResult, outputs: int | None, unmatched_rows: int | None, details: Mapping[str, Any]
+        self, result: RunResult, outputs: int | None, unmatched_rows: int | None, details: Details
     ) -> RunResult:
         counts = {**result.counts, "outputs": outputs, "unmatched": unmatched_rows}
         return replace(result, rows=self.count_rows(outputs), counts=counts, details=details)

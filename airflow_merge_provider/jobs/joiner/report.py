@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow_merge_provider.core.joiner.decision import NO_PLAN
 from airflow_merge_provider.core.joiner.plan import JoinPlan
 from airflow_merge_provider.core.joiner.schema import Field
+from airflow_merge_provider.core.report import Details
 
 
-def build_details(plan: JoinPlan | None) -> dict[str, Any]:
-    """Return the details of a join; for a run without a plan, the same keys with empty lists.
+def build_details(plan: JoinPlan) -> Details:
+    """Return the details of a join; those of a run without a plan are ``NO_PLAN``.
 
     ``columns`` lists the columns of the result; ``from`` names the field or fields that a column comes from.
     ``keys`` lists the fields that each condition compares. ``plan`` holds the lines that explain the order of
     the joins.
     """
-    if plan is None:
-        return dict(NO_PLAN)
     return {
         "columns": _list_columns(plan),
         "keys": [list(clause) for clause in plan.list_clauses()],

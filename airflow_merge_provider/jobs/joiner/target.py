@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -15,6 +15,7 @@ from airflow_merge_provider.core.joiner.decision import JOB, JoinDecision
 from airflow_merge_provider.core.joiner.schema import Schema, parse_table_fields
 from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.core.run.table_log import PinnedDataset
+from airflow_merge_provider.core.source_offset import RunState
 from airflow_merge_provider.jobs.delta.log import read_properties
 from airflow_merge_provider.jobs.delta.table import count_live_rows, read_dataset
 from airflow_merge_provider.jobs.delta.writer import (
@@ -60,7 +61,7 @@ class Target(ABC):
         """Return the rows of a target that exists, as the run found them."""
 
     @abstractmethod
-    def commit_rows(self, spark: SparkSession, rows: DataFrame, state: Mapping[str, Any]) -> WriteResult:
+    def commit_rows(self, spark: SparkSession, rows: DataFrame, state: RunState) -> WriteResult:
         """Write the rows and the state of the run in one atomic commit.
 
         :raises ConflictError: when another run was first; this one has written nothing then.
@@ -106,7 +107,7 @@ class TableTarget(Target):
         version = None if self.last is None else self.last.version
         return read_dataset(spark, PinnedDataset(self.dataset, version))
 
-    def commit_rows(self, spark: SparkSession, rows: DataFrame, state: Mapping[str, Any]) -> WriteResult:
+    def commit_rows(self, spark: SparkSession, rows: DataFrame, state: RunState) -> WriteResult:
         def write() -> None:
             if self.last is None:
                 create_table(self.dataset, rows, JOB, options=self.options)

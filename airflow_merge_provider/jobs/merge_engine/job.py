@@ -23,6 +23,7 @@ from airflow_merge_provider.core.merge_engine.decision import (
 )
 from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.report import Details, Report
 from airflow_merge_provider.core.run.previous_run import SIDE_TABLE_LOCATIONS, SIDE_TABLE_VERSIONS
 from airflow_merge_provider.core.run.reporter import Progress, RunResult
 from airflow_merge_provider.core.run_mode import NOTHING_CHANGED, RunMode
@@ -47,7 +48,7 @@ from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.errors import describe_unknown_error
 
 
-def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[str, Any]:
+def run(spark: SparkSession, request: JobRequest, progress: Progress) -> Report:
     """Fold the changes of the source into the target, or report that there are none.
 
     :raises ConfigError: when the configuration is wrong, or does not suit the columns.
@@ -87,12 +88,12 @@ class FoldRun(JobRun):
         retention = self.config.tombstone_retention or timedelta()
         return self.request.started_at - retention // timedelta(microseconds=1)
 
-    def describe_plan(self) -> dict[str, Any]:
+    def describe_plan(self) -> Details:
         """Return the details of the report with the rule of each column."""
         read = self._read_changes()
         return build_details(None if read is None else self._plan_fold(read)[0])
 
-    def execute(self, run_mode: RunMode, reason: str) -> dict[str, Any]:
+    def execute(self, run_mode: RunMode, reason: str) -> Report:
         """Fold the changes of the source, if there are any."""
         read = self._read_changes()
         if read is None:
@@ -196,7 +197,7 @@ class FoldRun(JobRun):
 
     def _write_changes(
         self, plan: Plan, rows: DataFrame, counted: CountedChanges, result: RunResult
-    ) -> dict[str, Any]:
+    ) -> Report:
         state = self._build_state(result)
         state[SIDE_TABLE_VERSIONS] |= self._write_side_tables(plan, rows, counted) | self.save_rejected_rows()
         with self.reporter.progress.time_step("merge"):

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from airflow_merge_provider.core.merge_engine.plan import Plan, explain_plan
+from airflow_merge_provider.core.report import Details
 
 _REPORTED_COLUMNS_MAX = 20
 
 
 def build_details(
     plan: Plan | None = None, *, read: str | None = None, storage: Mapping[str, int] | None = None
-) -> dict[str, Any]:
+) -> Details:
     """Return the details of a fold; a run that read nothing has the same keys, without values.
 
     ``read`` is how new records were found: ``snapshot``, ``appends``, or ``changes`` from the change data
@@ -28,6 +28,6 @@ def build_details(
     }
 
 
-def _count_forms(plan: Plan) -> dict[str, Any]:
+def _count_forms(plan: Plan) -> Details:
     folded = {rule.name: rule.folded for rule in plan.folded_rules[:_REPORTED_COLUMNS_MAX]}
     return {"aggregates": len(plan.values) - len(plan.folded_rules), "folds": folded}

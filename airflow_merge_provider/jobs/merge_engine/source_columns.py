@@ -24,9 +24,8 @@ from airflow_merge_provider.jobs.spark.expressions import cast_to
 def table_columns(schema: StructType) -> tuple[Column, ...]:
     """Return the columns of a table, or of a source from which a table is created."""
     fields = schema.jsonValue()["fields"]
-    return parse_columns(
-        field for field in fields if field["name"] not in {RECORD_ARRIVAL, CLEARS, RECORD_KIND}
-    )
+    own_names = {RECORD_ARRIVAL, CLEARS, RECORD_KIND}
+    return parse_columns([field for field in fields if field["name"] not in own_names])
 
 
 def parse_type(kind: Any) -> DataType:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
@@ -12,6 +12,7 @@ from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.merge_engine.decision import JOB, FoldDecision
 from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.core.run.previous_run import PreviousRun
+from airflow_merge_provider.core.source_offset import RunState
 from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.delta.writer import (
@@ -55,7 +56,7 @@ class Target(Protocol):
         """Return how many rows the run found."""
 
     def commit_rows(
-        self, plan: Plan, rows: DataFrame, counted: CountedChanges, state: Mapping[str, Any], *, full: bool
+        self, plan: Plan, rows: DataFrame, counted: CountedChanges, state: RunState, *, full: bool
     ) -> CommitResult:
         """Write changed rows, with ``CHANGE``, in the run's one commit; if ``full``, they are all rows.
 
@@ -83,7 +84,7 @@ class DeltaTarget(TargetTable):
             self.removals = find(dataset.with_suffix(REMOVALS_SUFFIX), REMOVALS, REMOVALS)
 
     def commit_rows(
-        self, plan: Plan, rows: DataFrame, counted: CountedChanges, state: Mapping[str, Any], *, full: bool
+        self, plan: Plan, rows: DataFrame, counted: CountedChanges, state: RunState, *, full: bool
     ) -> CommitResult:
         """Write changed rows, with ``CHANGE``, in the run's one commit; if ``full``, they are all rows.
 

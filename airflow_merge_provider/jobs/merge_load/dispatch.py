@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -15,7 +14,7 @@ from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.expectations.config import parse_expectations
 from airflow_merge_provider.core.merge_load.columns import check_named_columns
 from airflow_merge_provider.core.merge_load.config import AnyLoad
-from airflow_merge_provider.core.report import RowCounts
+from airflow_merge_provider.core.report import Report, RowCounts
 from airflow_merge_provider.core.run.reporter import RunReporter, RunResult
 from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.core.run_mode import RunMode
@@ -85,31 +84,31 @@ def check_expectations(
     RunExpectations(parse_expectations(config.expect), reporter).check_sources({pinned.dataset.id: rows})
 
 
-def merge_reports(reports: Mapping[str, Mapping[str, Any]], reporter: RunReporter) -> dict[str, Any]:
+def merge_reports(reports: Mapping[str, Report], reporter: RunReporter) -> Report:
     """Return one report for all tables: the sums of their counts and rows, and the tables that changed.
 
     Its target is the folder or schema of the tables, which has no version.
     """
-    changed = {name: report["target"]["version"] for name, report in reports.items() if report["changed"]}
+    changed = {name: report.target.version for name, report in reports.items() if report.changed}
     for report in reports.values():
-        reporter.add_warnings(report["warnings"])
-    modes = {report["run_mode"] for report in reports.values()}
+        reporter.add_warnings(report.warnings)
+    modes = {report.run_mode for report in reports.values()}
     mode: RunMode = next((mode for mode in _MODES if mode in modes), "noop")
-    reasons = dict.fromkeys(
-        report["run_mode_reason"] for report in reports.values() if report["run_mode"] == mode
-    )
-    rows = RowCounts(**_add_up([report["rows"] for report in reports.values()]))
-    counts = _add_up([report["counts"] for report in reports.values()])
+    reasons = [report.run_mode_reason for report in reports.values() if report.run_mode == mode]
+    rows = RowCounts(**_add_up([dict(report.rows) for report in reports.values()]))
+    counts = _add_up([report.counts for report in reports.values()])
     counts |= {"tables": len(reports), "tables_changed": len(changed)}
     nested = {
-        name: counted for report in reports.values() for name, counted in report["details"]["nested"].items()
+        name: counted for report in reports.values() for name, counted in report.details["nested"].items()
     }
     details = build_details(nested, dict(list(changed.items())[:_TABLES_MAX]))
     reason = next(iter(reasons), "the source has no rows to dispatch")
     report = reporter.build_report(RunResult(mode, reason, rows, counts, details), changed=bool(changed))
-    flags = [report["populated"] for report in reports.values() if report["populated"] is not None]
-    became_populated = any(report["became_populated"] for report in reports.values())
-    return {**report, "populated": all(flags) if flags else None, "became_populated": became_populated}
+    flags = [report.populated for report in reports.values() if report.populated is not None]
+    return report.with_population(
+        populated=all(flags) if flags else None,
+        became_populated=any(report.became_populated for report in reports.values()),
+    )
 
 
 def _add_up(parts: Sequence[Mapping[str, int | None]]) -> dict[str, int | None]:

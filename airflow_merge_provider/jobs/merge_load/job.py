@@ -7,7 +7,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -26,6 +25,7 @@ from airflow_merge_provider.core.merge_load.decision import LoadDecision, open_l
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
 from airflow_merge_provider.core.merge_load.timestamps import from_micros
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.report import Details, Report
 from airflow_merge_provider.core.run.previous_run import SIDE_TABLE_VERSIONS, RunCommit
 from airflow_merge_provider.core.run.reporter import Progress, RunReporter, RunResult
 from airflow_merge_provider.core.run.steps import run_part
@@ -67,7 +67,7 @@ _LEFT_OUT = "spark.sql.adaptive.optimizer.excludedRules"
 _EMPTY_SIDES = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
 
 
-def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[str, Any]:
+def run(spark: SparkSession, request: JobRequest, progress: Progress) -> Report:
     """Load the source into the target, or report that the source has no changes.
 
     :raises ConfigError: when the configuration is wrong.
@@ -84,7 +84,7 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
     return LoadRun(spark, decision, DeltaTarget(spark, decision)).run_to_end()
 
 
-def _load_parts(log: SparkLog, config: AnyLoad, request: JobRequest, progress: Progress) -> dict[str, Any]:
+def _load_parts(log: SparkLog, config: AnyLoad, request: JobRequest, progress: Progress) -> Report:
     """Run one load for each table that the rows name, ordered by table name."""
     with progress.time_step("resolve inputs"):
         target, source = resolve_load(log, config, request)
@@ -96,7 +96,7 @@ def _load_parts(log: SparkLog, config: AnyLoad, request: JobRequest, progress: P
         return reporter.build_noop(_NO_ROWS)
     dispatch.check_expectations(log.spark, source, config, reporter)
 
-    def load_part(name: str, checked: JobRequest) -> dict[str, Any]:
+    def load_part(name: str, checked: JobRequest) -> Report:
         with progress.time_step("resolve inputs"):
             decision = open_load(log, config, checked, progress, parts[name], lambda: source)
         return LoadRun(log.spark, decision, DeltaTarget(log.spark, decision), part=name).run_to_end()
@@ -137,23 +137,23 @@ class LoadRun(JobRun):
         configured_time = self.config.time_given if isinstance(self.config, Scd2Config) else None
         return configured_time or from_micros(self.request.started_at)
 
-    def report_retry(self, commit: RunCommit) -> dict[str, Any]:
+    def report_retry(self, commit: RunCommit) -> Report:
         """Report the commit of an earlier attempt, and delete list elements that it left without a row."""
         if self.decision.has_repairs:
             self._list_tables().clear_elements(int(commit.state["number"]))
         return super().report_retry(commit)
 
-    def report_noop(self, reason: str) -> dict[str, Any]:
+    def report_noop(self, reason: str) -> Report:
         """Report that nothing changed, and restore the list tables to the versions of the target's commit."""
         if self.request.until == "commit":
             self._list_tables().restore_tables()
         return super().report_noop(reason)
 
-    def describe_plan(self) -> dict[str, Any]:
+    def describe_plan(self) -> Details:
         """Return the details of a load that reads no rows."""
         return build_details()
 
-    def execute(self, run_mode: RunMode, reason: str) -> dict[str, Any]:
+    def execute(self, run_mode: RunMode, reason: str) -> Report:
         """Read the source, compare it with the stored rows, and write the changes."""
         config = self.config
         strategy = choose_strategy(config, self.boundary, self.target.times, self.target.sequences)
@@ -278,7 +278,7 @@ class LoadRun(JobRun):
         result: RunResult,
         strategy: Strategy,
         lists: NestedLists | None,
-    ) -> dict[str, Any]:
+    ) -> Report:
         """Write the side tables first, then make the run's one commit if there is anything to write."""
         times, remembers = counted_changes.changes.times, counted_changes.changes.remembers
         needed = remembers == "always" or (remembers == "unchanged" and not result.changed)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.report import Details
 from airflow_merge_provider.core.run.reporter import RunResult
 from airflow_merge_provider.jobs.merge_load.writing import CountedChanges
 
@@ -39,8 +39,8 @@ def count_rows(counted_changes: CountedChanges) -> dict[str, int]:
 
 
 def build_details(
-    nested: Mapping[str, Mapping[str, int]] | None = None, tables: Mapping[str, int] | None = None
-) -> dict[str, Any]:
+    nested: Mapping[str, Mapping[str, int]] | None = None, tables: Mapping[str, int | None] | None = None
+) -> Details:
     """Return the details of a load.
 
     ``nested`` counts the rows that were inserted into and deleted from the tables of nested lists, by table

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.merge_load.decision import JOB, LoadDecision
 from airflow_merge_provider.core.run.previous_run import PreviousRun
+from airflow_merge_provider.core.source_offset import RunState
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.merge_load.scd2.history import LoadTimes, TimesTable
 from airflow_merge_provider.jobs.merge_load.sequences import Sequences, SequencesTable
@@ -34,7 +34,7 @@ class Target(Protocol):
     def commit_changes(
         self,
         counted_changes: CountedChanges,
-        state: Mapping[str, Any],
+        state: RunState,
         *,
         full: bool,
         shape: TableShape | None,
@@ -56,7 +56,7 @@ class DeltaTarget(TargetTable):
     def commit_changes(
         self,
         counted_changes: CountedChanges,
-        state: Mapping[str, Any],
+        state: RunState,
         *,
         full: bool,
         shape: TableShape | None,

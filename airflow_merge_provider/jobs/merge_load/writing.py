@@ -14,6 +14,7 @@ from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.merge_load.columns import SHAPE
 from airflow_merge_provider.core.merge_load.decision import JOB
 from airflow_merge_provider.core.run.previous_run import PreviousRun
+from airflow_merge_provider.core.source_offset import RunState
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.delta.writer import (
     Upsert,
@@ -113,7 +114,7 @@ def write_changes(
     target: Dataset,
     last: PreviousRun | None,
     counted_changes: CountedChanges,
-    state: Mapping[str, Any],
+    state: RunState,
     options: WriteOptions,
     *,
     full: bool,

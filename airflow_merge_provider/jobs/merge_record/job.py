@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -35,7 +34,7 @@ from airflow_merge_provider.core.merge_record.state import (
     remove_files,
 )
 from airflow_merge_provider.core.protocol import JobRequest
-from airflow_merge_provider.core.report import RowCounts
+from airflow_merge_provider.core.report import Report, RowCounts
 from airflow_merge_provider.core.run.previous_run import RESULT, TOKEN
 from airflow_merge_provider.core.run.reporter import EXPECTATIONS, Progress, RunReporter, RunResult
 from airflow_merge_provider.core.run.table_log import PinnedDataset
@@ -61,7 +60,7 @@ from airflow_merge_provider.jobs.spark.storage import build_arguments
 _NAMED = 3
 
 
-def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[str, Any]:
+def run(spark: SparkSession, request: JobRequest, progress: Progress) -> Report:
     """Merge the waiting files and return the report; the run mode is ``noop`` if there is nothing to do.
 
     :raises ConfigError: when the configuration is wrong.
@@ -75,7 +74,7 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
 
 def run_with(
     engine: Engine, opened: Open, config: MergeRecordConfig, request: JobRequest, progress: Progress
-) -> dict[str, Any]:
+) -> Report:
     """Execute one run with the given engine, and return the report.
 
     :param opened: opens the folder at a location.
@@ -122,7 +121,7 @@ class _Run:
         self._resumed: str | None = None
         self.uris: dict[str, str] = {}
 
-    def preview_run(self) -> dict[str, Any]:
+    def preview_run(self) -> Report:
         """Plan without writing anything, and return the report."""
         state, _ = self.journal.read_state()
         if self.journal.find_unfinished_plan(state):
@@ -135,7 +134,7 @@ class _Run:
         self.reporter.add_warnings(list_result_warnings(result, self.config))
         return self.reporter.build_report(result, plan=summarize_plan(plan))
 
-    def carry_out(self) -> dict[str, Any]:
+    def carry_out(self) -> Report:
         """Complete an unfinished plan, then plan and merge new files, and return the report."""
         state, commit = self.journal.read_state()
         result: RunResult | None = None
@@ -306,7 +305,7 @@ class _Run:
             original=self.opened(config.original) if config.original else None,
         )
 
-    def _build_report(self, result: RunResult | None, state: State | None = None) -> dict[str, Any]:
+    def _build_report(self, result: RunResult | None, state: State | None = None) -> Report:
         if result is None:
             state = state or State()
             unchanged = RowCounts.for_noop()

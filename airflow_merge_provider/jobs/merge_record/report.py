@@ -17,7 +17,7 @@ from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
 from airflow_merge_provider.core.merge_record.plan import Plan, PlannedFailure, PlannedMerge, next_expiry
 from airflow_merge_provider.core.merge_record.state import State
-from airflow_merge_provider.core.report import RowCounts
+from airflow_merge_provider.core.report import Details, RowCounts
 from airflow_merge_provider.core.run.reporter import RunResult
 from airflow_merge_provider.core.run_mode import RunMode
 
@@ -69,7 +69,7 @@ def build_details(
     merged: Sequence[Mapping[str, Any]] = (),
     failed: Sequence[Mapping[str, Any]] = (),
     ledger: str | None = None,
-) -> dict[str, Any]:
+) -> Details:
     """Build the details of a run that ends with a state.
 
     ``reasons`` counts the ended bins by reason. ``merged`` and ``failed`` list the first merges and failures,

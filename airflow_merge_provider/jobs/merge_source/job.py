@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -26,11 +26,12 @@ from airflow_merge_provider.core.merge_source.decision import (
 )
 from airflow_merge_provider.core.merge_source.overrides import Overrides
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.report import Details, Report
 from airflow_merge_provider.core.run.previous_run import SIDE_TABLE_VERSIONS, PreviousRun
 from airflow_merge_provider.core.run.reporter import Progress, RunResult
 from airflow_merge_provider.core.run.table_log import PinnedDataset, pin_source
 from airflow_merge_provider.core.run_mode import RunMode
-from airflow_merge_provider.core.source_offset import normalize_uri, read_offsets
+from airflow_merge_provider.core.source_offset import RunState, normalize_uri, read_offsets
 from airflow_merge_provider.jobs.delta.side_table import SideTable, append_once
 from airflow_merge_provider.jobs.delta.table import SparkLog
 from airflow_merge_provider.jobs.merge_source.cluster.clustering import ClusteringResult
@@ -77,7 +78,7 @@ from airflow_merge_provider.jobs.spark.staging import create_dataframe, stage_ta
 SINGLE_PLAN_MAX_ENTITIES = 500_000
 
 
-def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[str, Any]:
+def run(spark: SparkSession, request: JobRequest, progress: Progress) -> Report:
     """Merge the datasets into the target, or report that nothing has changed since the last run.
 
     :raises ConfigError: if the configuration is wrong.
@@ -150,11 +151,11 @@ class MergeRun(JobRun):
         columns = dict.fromkeys(name for names in self.columns.values() for name in names)
         return ExampleNames(self.config.label_column, tuple(columns))
 
-    def describe_plan(self) -> dict[str, Any]:
+    def describe_plan(self) -> Details:
         """Return the details of a run that reads no rows."""
         return build_details(None)
 
-    def execute(self, run_mode: RunMode, reason: str) -> dict[str, Any]:
+    def execute(self, run_mode: RunMode, reason: str) -> Report:
         """Write all rows, or those that differ; use full mode if the changes do not determine the result."""
         if self.last is None or self.is_overwrite:
             return self.overwrite(run_mode, reason)
@@ -163,7 +164,7 @@ class MergeRun(JobRun):
         except FullScanRequired as required:
             return self.update(self.last, "full", required.reason)
 
-    def overwrite(self, run_mode: RunMode, reason: str) -> dict[str, Any]:
+    def overwrite(self, run_mode: RunMode, reason: str) -> Report:
         """Write all rows of the target."""
         resolution = resolve_entities(
             *self._inputs, None, self.overrides.valid, expectations=self.expectations
@@ -205,7 +206,7 @@ class MergeRun(JobRun):
             name_columns=self.names.list_columns(rendered),
         )
 
-    def update(self, last: PreviousRun, run_mode: RunMode, reason: str) -> dict[str, Any]:
+    def update(self, last: PreviousRun, run_mode: RunMode, reason: str) -> Report:
         """Write the rows that differ from the target's rows; write nothing if no row differs."""
         previous = self._build_before(last, everything=run_mode == "full")
         resolution = resolve_entities(
@@ -258,7 +259,7 @@ class MergeRun(JobRun):
         why: tuple[RunMode, str],
         *,
         new_columns: bool,
-    ) -> dict[str, Any]:
+    ) -> Report:
         """Write changed rows into the target, unless they exceed the change limit or there are none."""
         former = find_totals(last.state)
         totals = continue_totals(former, resolution.clustering.replaced, count_totals(resolution.assignment))
@@ -362,12 +363,12 @@ class MergeRun(JobRun):
         self,
         resolution: Resolution[ClusteringResult],
         result: RunResult,
-        state: Mapping[str, Any],
+        state: RunState,
         write: Callable[[], None],
         recorded: RecordedRows,
         *,
         scope: str,
-    ) -> dict[str, Any]:
+    ) -> Report:
         """Write the side tables, then make the run's one commit, which names their versions."""
         named = state[SIDE_TABLE_VERSIONS]
         written = recorded.write_rows()

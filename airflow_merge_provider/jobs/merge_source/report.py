@@ -9,6 +9,7 @@ from airflow_merge_provider.core.change_plan.shown_rows import mask_text
 from airflow_merge_provider.core.merge_source.decision import COUNTS
 from airflow_merge_provider.core.merge_source.explanation import format_key
 from airflow_merge_provider.core.merge_source.refusals import HighFanoutKey, name_entity
+from airflow_merge_provider.core.report import Details
 from airflow_merge_provider.jobs.merge_source.cluster.clustering import ClusteringResult
 from airflow_merge_provider.jobs.merge_source.cluster.components import count_sizes
 from airflow_merge_provider.jobs.merge_source.diff.comparison import Totals
@@ -32,7 +33,7 @@ def build_counts(
     return {**total_counts, "rows_evaluated": len(resolution.assignment.graph.hashes), **written}
 
 
-def build_details(resolution: Resolution[ClusteringResult] | None) -> dict[str, Any]:
+def build_details(resolution: Resolution[ClusteringResult] | None) -> Details:
     """Return the details of a run; a run that evaluated nothing has the same keys, without values.
 
     All details cover the clusters that the run evaluated. ``cluster_sizes`` counts them by their number of
@@ -66,9 +67,7 @@ def build_details(resolution: Resolution[ClusteringResult] | None) -> dict[str, 
     }
 
 
-def _count_overrides(
-    same: Sequence[Any], different: Sequence[Any], cut: Sequence[Sequence[str]]
-) -> dict[str, Any]:
+def _count_overrides(same: Sequence[Any], different: Sequence[Any], cut: Sequence[Sequence[str]]) -> Details:
     """Count the valid overrides, and name pairs that were kept apart although rules link them."""
     return {
         "same": len(same),
@@ -78,7 +77,7 @@ def _count_overrides(
     }
 
 
-def _describe_quarantine(keys: Sequence[HighFanoutKey]) -> dict[str, Any]:
+def _describe_quarantine(keys: Sequence[HighFanoutKey]) -> Details:
     worst = [
         {"rule": key.rule, "key": key.key and mask_text(format_key(key.key)), "entities": key.entities}
         for key in keys[:_CLUSTERS_MAX]

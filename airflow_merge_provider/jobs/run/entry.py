@@ -26,6 +26,7 @@ from airflow_merge_provider.core.errors import (
     SetupError,
     suggest_name,
 )
+from airflow_merge_provider.core.expectations.result import ExpectationError, FailedExpectations
 from airflow_merge_provider.core.lineage import describe_datasets
 from airflow_merge_provider.core.protocol import (
     DatasetDescription,
@@ -34,7 +35,8 @@ from airflow_merge_provider.core.protocol import (
     JobResult,
     parse_request,
 )
-from airflow_merge_provider.core.report import summarize_report
+from airflow_merge_provider.core.report import Report, summarize_report
+from airflow_merge_provider.core.risk import RiskError
 from airflow_merge_provider.core.run.reporter import Progress
 
 if TYPE_CHECKING:
@@ -52,9 +54,11 @@ def write_text(spark: SparkSession, uri: str, text: str) -> None:
     rows.coalesce(1).write.mode("overwrite").text(uri)
 
 
-Run = Callable[[Any, JobRequest, Progress], dict[str, Any]]
+Run = Callable[[Any, JobRequest, Progress], Report]
 
 _LONGEST_TRACE = 20_000
+# The errors with a report that a person needs to assess them.
+_REPORTING = (RiskError, ExpectationError)
 
 
 def main(argv: Sequence[str], jobs: Mapping[str, Run] | None = None) -> int:
@@ -144,7 +148,7 @@ def _run_request(spark: Any, request: JobRequest, progress: Progress, run: Run) 
     report = run_with_population(spark, request, progress, partial(run_attempt, run=run))
     datasets = _describe_datasets(spark, request, report, progress)
     progress.log_line(summarize_report(report))
-    return JobResult(report={**report, "seconds": progress.list_seconds()}, datasets=datasets)
+    return JobResult(report=report.with_seconds(progress.list_seconds()), datasets=datasets)
 
 
 def build_failure(error: Exception, *, has_begun: bool = True) -> JobFailure:
@@ -163,22 +167,18 @@ def build_failure(error: Exception, *, has_begun: bool = True) -> JobFailure:
         if merge_error is None:
             message = errors.describe_unknown_error(error)
             return JobFailure(code="job", message=message, retryable=True, trace=trace)
-    problems = tuple(
-        {"path": problem.path, "code": problem.code, "message": problem.message, "hint": problem.hint}
-        for problem in merge_error.problems
-    )
     return JobFailure(
         code=merge_error.code,
         message=merge_error.message,
-        problems=problems,
+        problems=merge_error.problems,
         retryable=merge_error.retryable,
         trace=trace,
-        report=merge_error.report,
+        report=merge_error.report if isinstance(merge_error, _REPORTING) else FailedExpectations(),
     )
 
 
 def _describe_datasets(
-    spark: Any, request: JobRequest, report: Mapping[str, Any], progress: Progress
+    spark: Any, request: JobRequest, report: Report, progress: Progress
 ) -> dict[str, DatasetDescription]:
     if not request.describes_datasets:
         return {}

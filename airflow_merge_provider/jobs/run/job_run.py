@@ -6,17 +6,15 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, cached_property, partial
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.capabilities import list_internal_columns
 from airflow_merge_provider.core.change_plan.saved_plan import SavedPlan, describe_outdated
-from airflow_merge_provider.core.change_plan.summary import has_changes
-from airflow_merge_provider.core.errors import OutdatedPlanError, Problem, RiskError
+from airflow_merge_provider.core.errors import OutdatedPlanError, Problem
 from airflow_merge_provider.core.expectations.config import EXPECT, parse_expectations
-from airflow_merge_provider.core.report import RowCounts
-from airflow_merge_provider.core.risk import Risk
+from airflow_merge_provider.core.report import Report, RowCounts
+from airflow_merge_provider.core.risk import Risk, RiskError
 from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.core.run.reporter import RunResult
 from airflow_merge_provider.core.run.steps import RunSteps
@@ -104,11 +102,11 @@ class JobRun(RunSteps):
     def commit_result(
         self,
         result: RunResult,
-        write: Callable[[], dict[str, Any]],
+        write: Callable[[], Report],
         list_changes: Callable[[], ChangeSet],
         *,
         is_needed: bool = False,
-    ) -> dict[str, Any]:
+    ) -> Report:
         """Write the result, unless the run may not or need not write, and return the report.
 
         :param list_changes: computes the change set, if the run needs it.
@@ -176,7 +174,7 @@ class JobRun(RunSteps):
 
     def _plan_changes(
         self, result: RunResult, list_changes: Callable[[], ChangeSet], *, is_saved: bool
-    ) -> dict[str, Any]:
+    ) -> Report:
         """Return the report with the changes of the run, and save them if that is required."""
         with self.reporter.progress.time_step("list changes"):
             changes = list_changes()
@@ -194,7 +192,7 @@ class JobRun(RunSteps):
         :raises RiskError: if the run would write.
         """
         report = self._plan_changes(result, list_changes, is_saved=True)
-        if has_changes(report["plan"]):
+        if report.plan is not None and report.plan.has_changes:
             hint = "approve it in the Airflow UI, or apply the saved plan"
             problem = Problem("approve", "approval", "the run needs the approval of a person", hint)
             raise RiskError.from_problem(problem, report)

@@ -9,28 +9,24 @@ Source: docs/semantics/merge_source.md, Population.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.population import WRITER
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.report import Report
 from airflow_merge_provider.core.run import steps
 from airflow_merge_provider.core.run.previous_run import load_previous_run
 from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.core.undo.choice import list_side_tables
 from airflow_merge_provider.jobs.delta.table import SparkLog
 from airflow_merge_provider.jobs.delta.writer import change_flag
+from airflow_merge_provider.jobs.run.retry import Run
 
-Run = Callable[[SparkSession, JobRequest, Progress], dict[str, Any]]
 
-
-def run_with_population(
-    spark: SparkSession, request: JobRequest, progress: Progress, run: Run
-) -> dict[str, Any]:
+def run_with_population(spark: SparkSession, request: JobRequest, progress: Progress, run: Run) -> Report:
     """Run a job and mark its output as populated if the request requires it; the report contains the status.
 
     :raises DataError: if the source must be populated and is not; the job has not started then.

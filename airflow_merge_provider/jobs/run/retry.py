@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.change_plan.saved_plan import describe_outdated
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.core.errors import ConflictError, DataError, OutdatedPlanError, Problem, RiskError
+from airflow_merge_provider.core.errors import ConflictError, DataError, OutdatedPlanError, Problem
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.report import Report
+from airflow_merge_provider.core.risk import RiskError
 from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.core.run.table_log import parse_metadata
+from airflow_merge_provider.core.source_offset import RunState
 from airflow_merge_provider.core.spark_conf import SINGLE_WRITER, TIME_ZONE
 from airflow_merge_provider.jobs.delta.log import read_history
 from airflow_merge_provider.jobs.delta.log_store import require_safe_commits
@@ -25,14 +27,14 @@ from airflow_merge_provider.jobs.run.plan_table import load_plan
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.session import override_settings
 
-Run = Callable[[SparkSession, JobRequest, Progress], dict[str, Any]]
+Run = Callable[[SparkSession, JobRequest, Progress], Report]
 
 
 class OwnAttemptWonError(ConflictError):
     """Raised if another attempt of the same run has committed first."""
 
 
-def run_attempt(spark: SparkSession, request: JobRequest, progress: Progress, run: Run) -> dict[str, Any]:
+def run_attempt(spark: SparkSession, request: JobRequest, progress: Progress, run: Run) -> Report:
     """Run a job; if another attempt of the same run commits meanwhile, report that commit.
 
     An undo checks its target itself, because that may be files.
@@ -44,23 +46,23 @@ def run_attempt(spark: SparkSession, request: JobRequest, progress: Progress, ru
     if request.job != "undo":
         require_safe_commits(spark, request)
     planned = load_plan(spark, request)
-    run = _with_settings(run, _choose_settings(spark, request, progress))
-    try:
-        return run(spark, planned, progress)
-    except OwnAttemptWonError:
-        progress.log_line("another attempt of this run has committed: reporting its commit")
-        return run(spark, planned, progress)
-    except DataError as error:
-        if planned.saved_plan is None or isinstance(error, RiskError):
-            raise
-        outdated = _find_outdated(error)
-        progress.log_line(f"{outdated.message}: planning again")
-        changes = {"apply_plan": None, "approval": "never", "until": "transform", "save_plan": True}
-        report = run(spark, request.model_copy(update=changes), progress)
-        if report["run_mode"] != "noop":
-            raise RiskError.from_problem(outdated, report) from error
-    # Should a source change just now, the run stops: nobody has approved that change.
-    return run(spark, request.model_copy(update={"apply_plan": None, "approval": "always"}), progress)
+    with override_settings(spark, _choose_settings(spark, request, progress)):
+        try:
+            return run(spark, planned, progress)
+        except OwnAttemptWonError:
+            progress.log_line("another attempt of this run has committed: reporting its commit")
+            return run(spark, planned, progress)
+        except DataError as error:
+            if planned.saved_plan is None or isinstance(error, RiskError):
+                raise
+            outdated = _find_outdated(error)
+            progress.log_line(f"{outdated.message}: planning again")
+            changes = {"apply_plan": None, "approval": "never", "until": "transform", "save_plan": True}
+            report = run(spark, request.model_copy(update=changes), progress)
+            if report.run_mode != "noop":
+                raise RiskError.from_problem(outdated, report) from error
+        # Should a source change just now, the run stops: nobody has approved that change.
+        return run(spark, request.model_copy(update={"apply_plan": None, "approval": "always"}), progress)
 
 
 def _find_outdated(error: DataError) -> Problem:
@@ -89,20 +91,12 @@ def _choose_settings(spark: SparkSession, request: JobRequest, progress: Progres
     return settings
 
 
-def _with_settings(run: Run, settings: Mapping[str, str]) -> Run:
-    def run_with_settings(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[str, Any]:
-        with override_settings(spark, settings):
-            return run(spark, request, progress)
-
-    return run_with_settings
-
-
 def commit_run(
     spark: SparkSession,
     target: Dataset,
     capability: str,
     previous: PreviousRun | None,
-    state: Mapping[str, Any],
+    state: RunState,
     write: Callable[[], object],
     *,
     options: WriteOptions = DEFAULT_OPTIONS,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -11,6 +10,7 @@ from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.run.decision import RunDecision
 from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.core.run.table_log import PinnedDataset
+from airflow_merge_provider.core.source_offset import RunState
 from airflow_merge_provider.jobs.delta.table import count_live_rows, count_records, read_dataset
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.delta.writer import WriteOptions, set_owner
@@ -44,7 +44,7 @@ class TargetTable:
         """Return how many rows the run found, without deleted ones."""
         return count_live_rows(self._spark, self._pinned)
 
-    def commit_state(self, state: Mapping[str, Any], write: Callable[[], object]) -> CommitResult:
+    def commit_state(self, state: RunState, write: Callable[[], object]) -> CommitResult:
         """Run ``write`` as the run's one commit.
 
         :raises ConflictError: if another run committed first; this one has written nothing then.

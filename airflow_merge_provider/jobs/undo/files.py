@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import DataError
@@ -24,7 +23,7 @@ from airflow_merge_provider.core.merge_record.journal import (
 from airflow_merge_provider.core.merge_record.landing import SIDECAR
 from airflow_merge_provider.core.merge_record.state import State
 from airflow_merge_provider.core.protocol import JobRequest
-from airflow_merge_provider.core.report import RowCounts
+from airflow_merge_provider.core.report import Report, RowCounts
 from airflow_merge_provider.core.run.previous_run import TOKEN, RunCommit
 from airflow_merge_provider.core.run.reporter import Progress, RunReporter, RunResult
 from airflow_merge_provider.core.table_history import RESTORED_VERSION, UNDO
@@ -227,7 +226,7 @@ def find_journal(target: Dataset, opened: Open) -> Journal | None:
     return next(iter(matching), None)
 
 
-def undo_files(journal: Journal, opened: Open, request: JobRequest, progress: Progress) -> dict[str, Any]:
+def undo_files(journal: Journal, opened: Open, request: JobRequest, progress: Progress) -> Report:
     """Undo runs of a merge record, and return the report.
 
     :raises DataError: when the undo is not possible; nothing is written then.

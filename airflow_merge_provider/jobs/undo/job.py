@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -19,6 +18,7 @@ from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.merge_load.columns import check_target_form
 from airflow_merge_provider.core.population import WRITER
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.report import Details, Report
 from airflow_merge_provider.core.run.population_check import has_flag
 from airflow_merge_provider.core.run.previous_run import RESULT, SIDE_TABLE_VERSIONS, TOKEN
 from airflow_merge_provider.core.run.reporter import APPROVED_BY, CHANGED, Progress, RunResult
@@ -56,7 +56,7 @@ from airflow_merge_provider.jobs.spark.storage import build_arguments
 from airflow_merge_provider.jobs.undo.files import find_journal, undo_files
 
 
-def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[str, Any]:
+def run(spark: SparkSession, request: JobRequest, progress: Progress) -> Report:
     """Undo runs of a target, and return the report.
 
     :raises ConfigError: when the configuration is wrong.
@@ -95,12 +95,12 @@ class _Undo(JobRun):
     def is_overwrite(self) -> bool:
         return False
 
-    def describe_plan(self) -> dict[str, Any]:
+    def describe_plan(self) -> Details:
         """Return the run whose load would be taken out; logs alone tell what a restore would undo."""
         removal = self.decision.removal
         return {} if removal is None else self.decision.describe_removal(removal)
 
-    def execute(self, run_mode: RunMode, reason: str) -> dict[str, Any]:
+    def execute(self, run_mode: RunMode, reason: str) -> Report:
         """Restore the target and its side tables, or take a load out of the target."""
         if self.decision.removal is not None:
             with ExitStack() as held:
@@ -125,7 +125,7 @@ class _Undo(JobRun):
             return replace_all_rows(rows, rows.limit(0))
         return replace_all_rows(rows, read_dataset(self.spark, PinnedDataset(self.target, choice.version)))
 
-    def _commit_undo(self, choice: UndoChoice, result: RunResult) -> dict[str, Any]:
+    def _commit_undo(self, choice: UndoChoice, result: RunResult) -> Report:
         """Restore the side tables, then the target, whose commit names the version that it restores."""
         with self.reporter.progress.time_step("restore side tables"):
             for side_table in self.decision.side_tables:
@@ -147,7 +147,7 @@ class _Undo(JobRun):
                     change_flag(self.spark, dataset, is_set=True)
         return self.reporter.build_report(result, version=commit.version, changed=True)
 
-    def _remove_load(self, removal: LoadRemoval, held: ExitStack) -> dict[str, Any]:
+    def _remove_load(self, removal: LoadRemoval, held: ExitStack) -> Report:
         """Compute the versions without a load, and commit them."""
         times = TimesTable(self.spark, self.target, self.last, self.write_options)
         sequences = SequencesTable(self.spark, self.target, self.last, self.write_options)
@@ -169,7 +169,7 @@ class _Undo(JobRun):
                 return insert_rows(stored.limit(0))
             return list_changed_rows(counted_changes.changes, stored)
 
-        def write() -> dict[str, Any]:
+        def write() -> Report:
             side_table_versions: dict[str, int | None] = {}
             if self.last is not None:
                 side_table_versions |= self.last.side_table_versions
@@ -190,7 +190,7 @@ class _Undo(JobRun):
         counted_changes: CountedChanges,
         result: RunResult,
         side_table_versions: Mapping[str, int | None],
-    ) -> dict[str, Any]:
+    ) -> Report:
         """Write the versions in one commit, with the offsets and settings of the newest run in force."""
         own = (TOKEN, RESULT, CHANGED, APPROVED_BY)
         state = {

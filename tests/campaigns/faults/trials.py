@@ -216,7 +216,7 @@ class FaultTrials:
         self._write_sources(folder, 3)
         end = self._run_until_done(folder, 3)
         compare_folders(next_content, self._read_content(folder))
-        if isinstance(end.answer, JobResult) and end.answer.report["counts"].get("merged"):
+        if isinstance(end.answer, JobResult) and end.answer.report.counts.get("merged"):
             # A job of a killed driver may write files after the retry; the next run with merges removes them.
             staging_names = sorted(path.name for path in folder.rglob("_staging-*"))
             assert staging_names == [], f"nobody removes {staging_names}"

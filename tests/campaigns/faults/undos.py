@@ -169,7 +169,7 @@ class UndoSequence:
         end = self._run_until_done(request)
         self._steps[kind] = max(end.steps, 1)
         assert end.answer is not None
-        return dict(end.answer.report)
+        return end.answer.report.as_json()
 
     def _run_until_done(self, request: JobRequest) -> RunEnd:
         """Run until it succeeds, as a scheduler retries a task."""

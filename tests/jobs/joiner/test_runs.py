@@ -7,7 +7,8 @@ import shutil
 import pyarrow as pa
 import pytest
 
-from airflow_merge_provider.core.errors import ConfigError, DataError, RiskError
+from airflow_merge_provider.core.errors import ConfigError, DataError
+from airflow_merge_provider.core.risk import RiskError
 from tests.jobs.joiner.conftest import MakeLake
 from tests.jobs.joiner.lake import CUSTOMERS, PURCHASES, Lake
 
@@ -381,7 +382,7 @@ def test_a_result_of_another_size_is_stopped(lake: MakeLake) -> None:
         join.run_job(max_change_ratio=0.4)
 
     assert dry["warnings"] == [f"max_change_ratio: {refused.value.problems[0].message}"]
-    assert refused.value.report["counts"]["outputs"] == 2
+    assert refused.value.report.counts["outputs"] == 2
     assert join.run_job(max_change_ratio=0.5)["target"]["version"] == first["target"]["version"] + 1
     with pytest.raises(RiskError, match=r"write 2 rows to a target of 2 rows"):
         join.run_job(write_mode="append", full_refresh=True, max_change_ratio=0.5)

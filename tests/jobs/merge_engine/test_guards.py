@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_merge_provider.core.errors import RiskError
+from airflow_merge_provider.core.risk import RiskError
 from tests.jobs.merge_engine.conftest import MakeStream
 from tests.jobs.merge_engine.test_runs import KINDS, SUM
 
@@ -33,7 +33,7 @@ def test_a_run_that_changes_too_much_writes_nothing(make_stream: MakeStream) -> 
             "a change ratio of 1; the limit is 0.5"
         )
     ]
-    assert refused.value.report["counts"] == dry["counts"]
+    assert refused.value.report.counts == dry["counts"]
     assert (stream.read_version(), len(stream.read_rows("log"))) == (0, lines)
     assert stream.run_job("late", max_change_ratio=1.0)["target"]["version"] == 1
     full = stream.run_job(full_refresh=True, max_change_ratio=0.0)

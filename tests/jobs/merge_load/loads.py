@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.population import Population
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.core.report import Report
 from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.merge_load.job import run
 from airflow_merge_provider.jobs.run.population import run_with_population
@@ -113,7 +114,7 @@ class Loads:
             history.setdefault(row[key], []).append((*at, tuple(row.get(name) for name in state)))
         return {name: sorted(versions) for name, versions in history.items()}
 
-    def _run_job(self, request: JobRequest) -> dict[str, Any]:
+    def _run_job(self, request: JobRequest) -> Report:
         return run_with_population(self.spark, request, Progress(out=str), run)
 
     def _write_table(self, table: pa.Table, name: str) -> None:
@@ -140,7 +141,7 @@ class MemoryLoads(Loads):
         last = self._lake.target.last
         return None if last is None else last.version
 
-    def _run_job(self, request: JobRequest) -> dict[str, Any]:
+    def _run_job(self, request: JobRequest) -> Report:
         return self._lake.run_job(request)
 
     def _write_table(self, table: pa.Table, name: str) -> None:

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from airflow_merge_provider.core.errors import ConflictError, DataError, RiskError
+from airflow_merge_provider.core.errors import ConflictError, DataError
+from airflow_merge_provider.core.risk import RiskError
 from airflow_merge_provider.jobs.delta.transaction import commit_once
 from airflow_merge_provider.jobs.merge_load import job
 from airflow_merge_provider.jobs.run import retry
@@ -339,7 +340,7 @@ def test_a_load_that_changes_too_much_writes_nothing(memory_loads: MakeLoads) ->
         table.load_rows(max_change_ratio=0.9)
 
     assert dry["warnings"][0].startswith("max_change_ratio: the run would write 2 rows")
-    assert refused.value.report["counts"] == dry["counts"]
+    assert refused.value.report.counts == dry["counts"]
     assert table.read_version() == 0
     assert table.load_rows(max_change_ratio=1.0)["target"]["version"] == 1
     rows = [{"id": id_, "v": "z", "gone": False} for id_ in (7, 8, 9)]

@@ -15,6 +15,7 @@ from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.merge_load.columns import check_layout
 from airflow_merge_provider.core.merge_load.load import SchemaEvolution
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.report import Report
 from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.merge_load.changes import is_differing
 from airflow_merge_provider.jobs.merge_load.columns import content_hash
@@ -143,7 +144,7 @@ def test_a_cast_to_the_type_of_the_target_keeps_every_value(spark: SparkSession)
 class AttemptedLoads(MemoryLoads):
     """Loads that run as the entry of a job runs them: with the settings of every run."""
 
-    def _run_job(self, request: JobRequest) -> dict[str, Any]:
+    def _run_job(self, request: JobRequest) -> Report:
         run = super()._run_job
         return run_attempt(self.spark, request, Progress(out=str), lambda _, planned, __: run(planned))
 

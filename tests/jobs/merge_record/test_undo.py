@@ -206,7 +206,7 @@ def test_files_of_a_store_are_moved_back() -> None:
 
     report = undo_files(journal, open_storage, requests[1], Progress(out=str))
 
-    assert report["counts"]["files"] == 2
+    assert report.counts["files"] == 2
     contents = {entry.name: source.read_file(entry.name) for entry in source.list_files()}
     assert contents == {
         "a.json": b'{"id": "a"}\n', f"a.json{SIDECAR}": b'{"k": "1"}',
@@ -302,5 +302,5 @@ def test_a_job_undoes_files_and_a_dry_run_needs_spark(tmp_path: Path, spark: Spa
     assert find_result(request, conf={}, is_local=True, on_line=print) is None
     report = undo.run(spark, request, Progress(out=str))
 
-    assert report["counts"]["outputs"] == 1
+    assert report.counts["outputs"] == 1
     assert landing.read_files() == content

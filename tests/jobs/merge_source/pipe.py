@@ -12,6 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.core.report import Report
 from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.merge_source.job import run
 from tests.conformance.merge_source import SCHEMA, TARGET, MemoryLake, iterate_written
@@ -74,7 +75,7 @@ class Pipe:
         self._last_updated = max([self._last_updated, *(row["_updated"] for row in rows)])
         return rows
 
-    def _run_request(self, request: JobRequest) -> dict[str, Any]:
+    def _run_request(self, request: JobRequest) -> Report:
         return run(self.spark, request, Progress(out=self.log_lines.append))
 
     def target_rows(self) -> DataFrame:
@@ -106,7 +107,7 @@ class MemoryPipe(Pipe):
         last = self._lake.target.last
         return None if last is None else last.version
 
-    def _run_request(self, request: JobRequest) -> dict[str, Any]:
+    def _run_request(self, request: JobRequest) -> Report:
         return self._lake.run_job(request)
 
     def target_rows(self) -> DataFrame:

@@ -14,6 +14,7 @@ from pyspark.sql.types import ArrayType, DataType
 
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.report import Report
 from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.merge_source.job import run
 from airflow_merge_provider.jobs.run.retry import run_attempt
@@ -215,7 +216,7 @@ def test_a_text_that_becomes_a_date_is_a_change(make_pipe: MakePipe) -> None:
 class ZonedPipe(Pipe):
     """Runs as the operator makes them, in the session's time zone."""
 
-    def _run_request(self, request: JobRequest) -> dict[str, Any]:
+    def _run_request(self, request: JobRequest) -> Report:
         return run_attempt(self.spark, request, Progress(out=self.log_lines.append), run)
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from airflow_merge_provider.core.errors import ConfigError, DataError, RiskError
+from airflow_merge_provider.core.errors import ConfigError, DataError
+from airflow_merge_provider.core.risk import RiskError
 from tests.jobs.delta_log import list_commits
 from tests.jobs.merge_source.conftest import MakePipe
 from tests.jobs.merge_source.pipe import Pipe, build_table
@@ -38,7 +39,7 @@ def test_a_run_that_changes_too_much_writes_nothing(make_pipe: MakePipe) -> None
 
     assert pipe.read_version() == 0
     assert dry["warnings"][0].startswith("max_change_ratio: the run would write 3 rows")
-    assert refused.value.report["counts"] == dry["counts"]
+    assert refused.value.report.counts == dry["counts"]
     assert pipe.run_job("second", max_change_ratio=0.75)["changed"] is True
     assert pipe.read_version() == 1
 

@@ -56,7 +56,7 @@ def test_runs_and_undos_over_tables_on_s3(lake: Lake, name: str) -> None:
 
     assert (first["run_mode"], first["changed"]) == ("initial", True)
     # The versions of a snapshot begin at the time of its load, so it is loaded again.
-    assert name == "scd2" or (unchanged is not None and unchanged.report["run_mode"] == "noop")
+    assert name == "scd2" or (unchanged is not None and unchanged.report.run_mode == "noop")
     assert (plan["rows"], plan["dry_run"]) == (changed["rows"], True)
     assert changed["changed"]
     assert undone["changed"]

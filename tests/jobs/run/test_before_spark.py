@@ -18,6 +18,7 @@ from airflow_merge_provider.core.capabilities import CAPABILITIES
 from airflow_merge_provider.core.errors import MergeError
 from airflow_merge_provider.core.population import build_population
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.core.report import Report
 from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.run.population import run_with_population
 from airflow_merge_provider.jobs.run.retry import run_attempt
@@ -46,8 +47,8 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
 WITH_REPAIRS = ("nested",)
 
 
-def drop_seconds(report: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in report.items() if name != "seconds"}
+def drop_seconds(report: Report) -> dict[str, Any]:
+    return {name: value for name, value in report.as_json().items() if name != "seconds"}
 
 
 class Lake:

@@ -20,7 +20,7 @@ from airflow_merge_provider.core.protocol import JobFailure, JobResult, parse_re
 from airflow_merge_provider.jobs.run import entry
 from airflow_merge_provider.jobs.spark import errors
 from airflow_merge_provider.jobs.spark.session import override_settings
-from tests.fakes import REPORT
+from tests.fakes import build_report
 from tests.jobs import probe
 
 
@@ -50,18 +50,20 @@ def _build_raising(error: Any) -> Any:
 
 def _build_reporting(statement: Any) -> Any:
     def run(spark: SparkSession, request: Any, progress: Any) -> Any:
-        return {**REPORT, "details": {"found": [tuple(row) for row in spark.sql(statement).collect()]}}
+        rows = [tuple(row) for row in spark.sql(statement).collect()]
+        return build_report(details={"found": rows})
 
     return run
 
 
 def test_a_report_comes_back(answer: Any) -> None:
     """The report that the job returns is the report that the other side reads."""
-    code, result = answer(lambda spark, request, progress: {**REPORT, "approved_by": request.run.run_id})
+    report = build_report()
+    code, result = answer(lambda *_: report)
 
     assert code == 0
-    assert {**result.report, "seconds": {}} == {**REPORT, "approved_by": "r1", "seconds": {}}
-    assert list(result.report["seconds"]) == ["launch", "import", "session", "other"]
+    assert result.report.with_seconds(report.seconds) == report
+    assert list(result.report.seconds) == ["launch", "import", "session", "other"]
 
 
 def test_runs_are_in_utc(answer: Any, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,7 +72,7 @@ def test_runs_are_in_utc(answer: Any, spark: SparkSession, capsys: pytest.Captur
         _, result = answer(_build_reporting("SELECT cast(timestamp'2024-05-01T00:00:00Z' AS string)"))
         assert spark.conf.get("spark.sql.session.timeZone") == "America/Los_Angeles"
 
-    assert result.report["details"]["found"] == [["2024-05-01 00:00:00"]]
+    assert result.report.details["found"] == [["2024-05-01 00:00:00"]]
     output = capsys.readouterr()
     assert "timeZone is America/Los_Angeles and has no effect: runs use UTC" in output.out + output.err
 
@@ -240,6 +242,6 @@ def test_a_driver_over_connect_collects_nothing_meanwhile(
     monkeypatch.setattr("signal.signal", lambda *_: None)
     gc.enable()
 
-    _, result = answer(lambda spark, request, progress: {**REPORT, "approved_by": str(gc.isenabled())})
+    _, result = answer(lambda *_: build_report(approved_by=str(gc.isenabled())))
 
-    assert result.report["approved_by"] == "False"
+    assert result.report.approved_by == "False"

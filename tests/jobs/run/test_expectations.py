@@ -85,10 +85,8 @@ class Lake:
         )
         result = find_result(request, conf={}, is_local=True, on_line=lambda _: None)
         if isinstance(result, JobResult):
-            return result.report
-        report = run_attempt(self.spark, request, Progress(lambda _: None), JOBS[job])
-        check_report(report)
-        return report
+            return check_report(result.report)
+        return check_report(run_attempt(self.spark, request, Progress(lambda _: None), JOBS[job]))
 
     def read_rows(self, name: str = "t") -> list[dict[str, Any]]:
         """Return the rows of a table; none if it does not exist."""

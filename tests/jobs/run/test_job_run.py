@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.core.errors import ConfigError, RiskError, UnrevertedError
+from airflow_merge_provider.core.errors import ConfigError, UnrevertedError
 from airflow_merge_provider.core.joiner.config import JoinerConfig
 from airflow_merge_provider.core.joiner.decision import JoinDecision
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
@@ -23,7 +23,8 @@ from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
 from airflow_merge_provider.core.merge_source.decision import COUNTS
 from airflow_merge_provider.core.model import Config
 from airflow_merge_provider.core.protocol import JobRequest
-from airflow_merge_provider.core.report import RowCounts
+from airflow_merge_provider.core.report import Report, RowCounts
+from airflow_merge_provider.core.risk import RiskError
 from airflow_merge_provider.core.run.decision import RunDecision
 from airflow_merge_provider.core.run.previous_run import PreviousRun, RunCommit
 from airflow_merge_provider.core.run.reporter import Progress, RunReporter, RunResult
@@ -32,6 +33,7 @@ from airflow_merge_provider.core.table_history import HistoryEntry
 from airflow_merge_provider.jobs.run.change_set import ChangeSet
 from airflow_merge_provider.jobs.run.job_run import JobRun
 from airflow_merge_provider.jobs.run.retry import OwnAttemptWonError, run_attempt
+from tests.fakes import build_report
 from tests.jobs import probe
 from tests.reports import check_report
 
@@ -83,12 +85,12 @@ class Counting(JobRun):
     def describe_plan(self) -> dict[str, Any]:
         return {"rules": ["a plan"]}
 
-    def execute(self, run_mode: Any, reason: str) -> dict[str, Any]:
+    def execute(self, run_mode: Any, reason: str) -> Report:
         self.evaluated += 1
         rows = RowCounts.for_change(rows_before=10, inserted=0, updated=5 * self.changed, deleted=0)
         result = RunResult(run_mode, reason, rows, records=self.records, changed=self.changed)
 
-        def count_write() -> dict[str, Any]:
+        def count_write() -> Report:
             self.written += 1
             return self.reporter.build_report(result, version=5, changed=result.changed)
 
@@ -172,15 +174,16 @@ def test_an_attempt_reports_the_commit_of_another_one() -> None:
     """An attempt that loses against another one of the same run looks again, and reports its commit."""
     attempts: list[JobRequest] = []
 
-    def run(_: Any, request: JobRequest, __: Progress) -> dict[str, Any]:
+    def run(_: Any, request: JobRequest, __: Progress) -> Report:
         attempts.append(request)
         if len(attempts) == 1:
             raise OwnAttemptWonError("another run committed first")
-        return {"attempts": len(attempts)}
+        return build_report()
 
     session: Any = SimpleNamespace(conf={TIME_ZONE: "UTC"})
+    report = run_attempt(session, probe.build_request("/s", "/t"), Progress(out=str), run)
 
-    assert run_attempt(session, probe.build_request("/s", "/t"), Progress(out=str), run) == {"attempts": 2}
+    assert (report, len(attempts)) == (build_report(), 2)
 
 
 def test_a_single_writer_is_a_setting_of_its_run() -> None:
@@ -194,9 +197,12 @@ def test_a_single_writer_is_a_setting_of_its_run() -> None:
     session: Any = SimpleNamespace(conf=conf)
     request = probe.build_request("/s", "/t").model_copy(update={"allow_single_writer": True})
 
-    report = run_attempt(session, request, Progress(out=str), lambda *_: dict(conf))
+    def run(*_: Any) -> Report:
+        return build_report(details=dict(conf))
 
-    assert report[SINGLE_WRITER] == "true"
+    report = run_attempt(session, request, Progress(out=str), run)
+
+    assert report.details[SINGLE_WRITER] == "true"
     assert SINGLE_WRITER not in conf
 
 
@@ -273,16 +279,16 @@ def test_too_much_change_stops_before_the_write(
     """Exceeding the change limit stops the run before its write; the error has the changes for a decision."""
     run = Counting(build_previous(), max_change_ratio=0.1, approval=approval)
 
-    def plan_changes(result: RunResult, _: Any, *, is_saved: bool) -> dict[str, Any]:
-        return {**run.reporter.build_report(result), "plan": {"saved": is_saved}}
+    def plan_changes(result: RunResult, _: Any, *, is_saved: bool) -> Report:
+        return run.reporter.build_report(replace(result, details={"is_saved": is_saved}))
 
     monkeypatch.setattr(run, "_plan_changes", plan_changes)
     with pytest.raises(RiskError) as stopped:
         run.run_to_end()
 
     assert list_steps(run) == (1, 0)
-    assert stopped.value.report["rows"]["updated"] == 5
-    assert stopped.value.report["plan"] == {"saved": is_saved}
+    assert stopped.value.report.rows.updated == 5
+    assert stopped.value.report.details == {"is_saved": is_saved}
 
 
 def test_warnings_are_printed_and_the_first_are_reported() -> None:
@@ -292,7 +298,7 @@ def test_warnings_are_printed_and_the_first_are_reported() -> None:
 
     report = run.run_to_end()
 
-    assert report["warnings"] == [
+    assert report.warnings == [
         *(f"warning {number}" for number in range(5)),
         "3 more warnings are in the log",
     ]

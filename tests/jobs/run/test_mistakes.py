@@ -56,7 +56,7 @@ class Lake:
             **request_fields,
         )
         module = importlib.import_module(f"airflow_merge_provider.jobs.{job}.job")
-        report: dict[str, Any] = module.run(self.spark, request, Progress(out=str))
+        report: dict[str, Any] = module.run(self.spark, request, Progress(out=str)).as_json()
         return report
 
     def run_upsert(self, source: str = "rows", **config: Any) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from airflow_merge_provider.before_spark import find_result
 from airflow_merge_provider.cli.main import main
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.core.report import Report
 from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.joiner import job as joiner
 from airflow_merge_provider.jobs.merge_engine import job as merge_engine
@@ -34,7 +35,7 @@ from tests.reports import check_report
 
 pytestmark = pytest.mark.spark
 
-JOBS: dict[str, Callable[..., dict[str, Any]]] = {
+JOBS: dict[str, Callable[..., Report]] = {
     "joiner": joiner.run, "merge_engine": merge_engine.run, "merge_load": merge_load.run,
     "merge_record": merge_record.run, "merge_source": merge_source.run, "undo": undo.run,
 }  # fmt: skip
@@ -146,7 +147,7 @@ def test_a_table_in_a_folder_with_an_odd_name(
     undone = lake.run("undo", {"target": "{uri}/t"})
 
     # The versions of a snapshot begin at the time of its load; tables of nested lists are read by Spark.
-    assert name in {"scd2", "nested"} or (unchanged is not None and unchanged.report["run_mode"] == "noop")
+    assert name in {"scd2", "nested"} or (unchanged is not None and unchanged.report.run_mode == "noop")
     assert (changed["changed"], saved["changed"], undone["changed"]) == (True, False, True)
     assert (codes, captured.err) == ([0, 0, 0, 0], "")
     assert changed["target"]["uri"] == str(lake.folder / "t")

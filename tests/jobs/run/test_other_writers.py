@@ -12,8 +12,9 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
-from airflow_merge_provider.core.errors import ConflictError, DataError, RiskError
+from airflow_merge_provider.core.errors import ConflictError, DataError
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.core.risk import RiskError
 from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.joiner import job as joiner
 from airflow_merge_provider.jobs.merge_engine import job as merge_engine
@@ -70,7 +71,7 @@ class Lake:
             job=job, config=config, run=RunToken(dag_id="d", run_id=run_id, task_id=job),
             warehouse=str(self.folder), started_at=1_704_067_200_000_000, **fields,
         )  # fmt: skip
-        return run_attempt(self._spark, request, Progress(self._build_writer(step)), JOBS[job])
+        return run_attempt(self._spark, request, Progress(self._build_writer(step)), JOBS[job]).as_json()
 
     def run_beside_writer(self, run_id: str, **fields: Any) -> None:
         """Execute a run that fails because another writer commits before it does."""

@@ -17,7 +17,8 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
 from airflow_merge_provider.core.change_plan.summary import format_changes
-from airflow_merge_provider.core.errors import DataError, RiskError
+from airflow_merge_provider.core.errors import DataError
+from airflow_merge_provider.core.risk import RiskError
 from airflow_merge_provider.jobs.run.change_set import replace_all_rows, summarize_changes
 from tests.campaigns.plans import PlannedRuns, count_images
 from tests.campaigns.workloads import Workload, build_workload
@@ -201,7 +202,7 @@ def test_an_outdated_plan_is_planned_again(runs: PlannedRuns) -> None:
         runs.apply(4, "applying")
 
     assert (runs.version, runs.read_target()) == (version, rows)
-    report = error.value.report
+    report = error.value.report.as_json()
     assert (report["plan"]["saved"]["version"], report["sources"]["rows"]["version"]) == (1, 3)
     applied = runs.apply(4, "again")
     assert (applied["changed"], applied["sources"]["rows"]["version"]) == (True, 3)
@@ -360,7 +361,7 @@ def test_a_run_that_needs_approval_stops_with_a_saved_plan(runs: PlannedRuns) ->
         runs.run(1, approval="always")
     assert runs.version is None
 
-    saved = error.value.report["plan"]["saved"]
+    saved = error.value.report.as_json()["plan"]["saved"]
     report = runs.run(1, approval="always", apply_plan=PlanChoice(version=saved["version"]))
 
     assert report["changed"]

@@ -22,6 +22,7 @@ from airflow_merge_provider.jobs.delta.writer import WriteOptions
 from airflow_merge_provider.jobs.merge_load import job as merge_load
 from airflow_merge_provider.jobs.run.population import run_with_population
 from airflow_merge_provider.jobs.run.retry import commit_run, run_attempt
+from tests.fakes import build_report
 from tests.jobs import probe
 from tests.tables import FLAGGED, OURS, create_table
 
@@ -42,7 +43,7 @@ def flagged(spark: SparkSession, tmp_path: Path) -> Any:
         population = Population(set_initial_offset=mode, **fields)
         return run_with_population(
             spark, request.model_copy(update={"population": population}), Progress(), job
-        )
+        ).as_json()
 
     return run_flagged
 
@@ -61,7 +62,7 @@ def read_flag(tmp_path: Path) -> Any:
 
 
 def run_without_flag(spark: SparkSession, request: Any, progress: Any) -> Any:
-    return {"changed": False, "populated": None, "became_populated": False}
+    return build_report(changed=False)
 
 
 def test_the_flag_follows_the_source(flagged: Any, tmp_path: Path) -> None:
@@ -171,7 +172,8 @@ def test_a_run_that_is_refused_sets_nothing(spark: SparkSession, tmp_path: Path)
             "job": "merge_load", "config": config, "run": run, "started_at": 1, "warehouse": str(tmp_path),
             **fields,
         })  # fmt: skip
-        return run_with_population(spark, request, Progress(), partial(run_attempt, run=merge_load.run))
+        run_load_job = partial(run_attempt, run=merge_load.run)
+        return run_with_population(spark, request, Progress(), run_load_job).as_json()
 
     run_load(0, {**load, "target": "own"})
     history = {"strategy": "scd2", "source": "source", "natural_key": "id"}

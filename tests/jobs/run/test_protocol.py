@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConflictError
+from airflow_merge_provider.core.report import Report
 from airflow_merge_provider.core.run.previous_run import SIDE_TABLE_VERSIONS
 from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.core.run.table_log import RUN, parse_metadata
@@ -55,7 +56,7 @@ class DeltaLake:
     def change_target(self) -> None:
         self._append_row(TARGET, FOREIGN)
 
-    def run(self, process: Process, after_log: Callable[[], object] = lambda: None) -> dict[str, Any]:
+    def run(self, process: Process, after_log: Callable[[], object] = lambda: None) -> Report:
         """Run an attempt to its end; something else may happen when it has written its change log."""
 
         def follow(line: str) -> None:
@@ -122,7 +123,7 @@ def test_runs_commit_what_the_model_says(spark: SparkSession, tmp_path: Path) ->
     with pytest.raises(KilledError):
         delta.run(Process("a"), die)
     _, lake = run_model(lake, Process("a"), steps=3)
-    assert delta.run(Process("a"))["changed"]
+    assert delta.run(Process("a")).changed
     _, lake = run_model(lake, Process("a"))
     assert delta.describe() == describe_lake(lake)
 

@@ -21,7 +21,7 @@ from airflow_merge_provider.core.capabilities import CAPABILITIES, JOBS, list_co
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.lineage import describe_run
 from airflow_merge_provider.core.protocol import DatasetDescription, JobFailure, JobRequest, JobResult
-from airflow_merge_provider.core.report import build_report_schema
+from airflow_merge_provider.core.report import Report, build_report_schema
 from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.run.entry import answer_request
 from tests.sixth_capability.copy_operator import CopyOperator
@@ -130,7 +130,9 @@ def test_a_sixth_capability_runs(copies: Path, spark_here: None, capsys: pytest.
     assert explanation.index("run second: updated") < explanation.index("run first of d.copy: inserted")
     fields = tuple({"name": name, "type": "string"} for name in ("id", "x"))
     descriptions = {str(copies / "s"): DatasetDescription(fields=fields)}
-    lineage = describe_run("copy", CONFIG, str(copies), report=report, descriptions=descriptions)
+    lineage = describe_run(
+        "copy", CONFIG, str(copies), report=Report.model_validate(report), descriptions=descriptions
+    )
     (output,) = lineage.outputs
     assert output.columns is not None
     assert output.lifecycle_change == "CREATE"

@@ -364,7 +364,7 @@ def test_a_dry_run_shows_what_would_be_undone(lake: Lake) -> None:
     result = find_result(lake.build_undo(until="transform"), conf={}, is_local=True, on_line=print)
 
     assert result is not None
-    report = result.report
+    report = result.report.as_json()
     assert lake.version == version
     assert (report["dry_run"], report["changed"]) == (True, False)
     undone = [(run["run_id"], run["number"], run["version"]) for run in report["details"]["undone"]]

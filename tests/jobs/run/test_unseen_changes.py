@@ -15,8 +15,8 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
-from airflow_merge_provider.core.errors import RiskError
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.core.risk import RiskError
 from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.joiner import job as joiner, target
 from airflow_merge_provider.jobs.merge_engine import job as merge_engine
@@ -68,7 +68,7 @@ class Lake:
             run=RunToken(dag_id="d", run_id=run_id, task_id=self.job),
             warehouse=str(self.folder), started_at=1_704_067_200_000_000, **fields,
         )  # fmt: skip
-        return run_attempt(self.spark, request, Progress(call_after_step), JOBS[self.job])
+        return run_attempt(self.spark, request, Progress(call_after_step), JOBS[self.job]).as_json()
 
     def save_plan(self) -> dict[str, Any]:
         """Save the plan of a run."""
@@ -84,13 +84,13 @@ class Lake:
         plan: dict[str, Any] = self.ask_report()["plan"]
         return plan
 
-    def ask_report(self, **fields: Any) -> Mapping[str, Any]:
+    def ask_report(self, **fields: Any) -> dict[str, Any]:
         """Return the report of a run that asks; it commits nothing."""
         version = self.version
         with pytest.raises(RiskError, match="the run needs the approval of a person") as risk:
             self.run("asking", approval="always", **fields)
         assert self.version == version
-        return risk.value.report
+        return risk.value.report.as_json()
 
     def list_other_changes(self, **fields: Any) -> list[str]:
         """Return what a run would change besides the rows of the target."""

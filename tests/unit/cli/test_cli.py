@@ -19,7 +19,7 @@ from airflow_merge_provider.cli import main as cli, runs
 from airflow_merge_provider.cli.registry import COMMANDS, Command
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.core.protocol import JobFailure, JobResult
-from tests.fakes import REPORT
+from tests.fakes import REPORT, build_report
 from tests.jobs import probe
 
 PIPE = {
@@ -34,7 +34,7 @@ def test_a_long_report_is_printed_whole(
 ) -> None:
     """A report has no limit of its length on the command line, unlike the XCom of a task."""
     long = {**REPORT, "details": {"columns": [{"name": "x" * 200}] * 40}}
-    job_run["answer"] = JobResult(report=long)
+    job_run["answer"] = JobResult(report=build_report(**long))
 
     for command in (["run"], ["run", "--json"], ["plan", "--json"]):
         assert cli.main([*command, file(PIPE), "--warehouse", lake]) == 0
@@ -49,7 +49,7 @@ def test_a_pipe_runs_and_its_report_is_printed(
 
     output = capsys.readouterr()
     assert code == 0
-    assert json.loads(output.out) == {"changed": True}
+    assert json.loads(output.out) == build_report().as_json()
     assert "look: 0.1s" in output.err
     request = job_run["request"]
     assert request.config["target"] == "golden"
@@ -210,7 +210,7 @@ def test_a_setting_without_a_value_is_refused(
         ("delete_insert", {"target": "t", "source": "s", "primary_key": ["id"]}),
         ("request", json.loads(probe.build_request("s", "t").model_dump_json())),
         ("report", REPORT),
-        ("result", {"protocol": 1, "ok": True, "report": {}}),
+        ("result", {"protocol": 1, "ok": True, "report": REPORT}),
         ("result", {"protocol": 1, "ok": False, "code": "data", "message": "no", "retryable": False}),
     ],
 )

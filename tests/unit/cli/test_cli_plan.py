@@ -10,7 +10,7 @@ import pytest
 from airflow_merge_provider.cli import main as cli
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
 from airflow_merge_provider.core.protocol import JobResult
-from tests.fakes import REPORT
+from tests.fakes import build_report
 
 PIPE = {"_id": "golden", "type": "pipe", "source": {"type": "merge", "version": 2, "datasets": ["a a"]}}
 
@@ -35,7 +35,7 @@ def test_a_plan_is_printed_as_a_diff(
         ],
         "digest": "d", "saved": None, "other_changes": ["adds column 'w' (int)"],
     }  # fmt: skip
-    job_run["answer"] = JobResult(report={**REPORT, "dry_run": True, "plan": changes})
+    job_run["answer"] = JobResult(report=build_report(dry_run=True, plan=changes))
 
     assert cli.main(["plan", file(PIPE), "--warehouse", lake, "--save"]) == 0
 
@@ -68,7 +68,7 @@ def test_internal_columns_are_shown_if_asked_for(
         ],
         "internal_columns": ["_ts", "_deleted"],
     }  # fmt: skip
-    job_run["answer"] = JobResult(report={**REPORT, "dry_run": True, "plan": changes})
+    job_run["answer"] = JobResult(report=build_report(dry_run=True, plan=changes))
 
     assert cli.main(["plan", file(PIPE), "--warehouse", lake]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -89,7 +89,7 @@ def test_a_plan_without_rows_says_so(
     """A run that has nothing to do prints its report."""
     assert cli.main(["plan", file(PIPE), "--warehouse", lake]) == 0
 
-    assert json.loads(capsys.readouterr().out) == {"changed": True}
+    assert json.loads(capsys.readouterr().out) == build_report().as_json()
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_plan_of_a_merge_record_names_what_happens_to_its_files(
     folders = {name: name for name in ("source", "merged", "failure", "state_path")}
     changes: Any = {"kinds": {"inserted": 1}, "reasons": {}, "examples": [], "digest": "d", "saved": None}
     counts = {"files": 50, "failed_files": 1}
-    job_run["answer"] = JobResult(report={**REPORT, "counts": counts, "plan": changes})
+    job_run["answer"] = JobResult(report=build_report(counts=counts, plan=changes))
 
     assert cli.main(["plan", file({"job": "merge_record", **folders, **action}), "--warehouse", lake]) == 0
 

@@ -11,7 +11,7 @@ import pytest
 from airflow_merge_provider.cli import main as cli, runs
 from airflow_merge_provider.cli.output import show_progress
 from airflow_merge_provider.core.protocol import JobResult
-from tests.fakes import REPORT
+from tests.fakes import build_report
 from tests.unit.cli.conftest import run_on_terminal
 
 LINES = [
@@ -81,7 +81,7 @@ def test_a_terminal_shows_the_result_in_a_few_lines(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The whole report is printed with --json and in a pipe."""
-    report = {**REPORT, "details": {}, **fields}
+    report = build_report(**{"details": {}, **fields})
     job_run["answer"] = JobResult(report=report)
     monkeypatch.setattr(runs, "find_result", lambda *_args, **_named: None)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
@@ -90,7 +90,7 @@ def test_a_terminal_shows_the_result_in_a_few_lines(
 
     output = capsys.readouterr().out
     if lines is None:
-        assert json.loads(output) == report
+        assert json.loads(output) == report.as_json()
         return
     expected = ["target  /lake/golden, version 3", *lines, "--json prints the whole report"]
     assert output.splitlines() == expected

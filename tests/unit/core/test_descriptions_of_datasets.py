@@ -10,8 +10,10 @@ from deltalake import write_deltalake
 
 from airflow_merge_provider.core.lineage import describe_datasets
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.core.report import Report
 from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.delta_rs import DeltaRsLog
+from tests import fakes
 from tests.unit.core.columns_shown import build_fields
 
 
@@ -36,11 +38,11 @@ def build_request(folder: Path, **config: Any) -> JobRequest:
     )
 
 
-def build_report(folder: Path) -> dict[str, Any]:
-    return {
-        "sources": {"crm": {"uri": f"{folder}/crm", "version": 0, "rows": 1}},
-        "target": {"uri": f"{folder}/golden", "version": 1, "version_before": 0},
-    }
+def build_report(folder: Path) -> Report:
+    return fakes.build_report(
+        sources={"crm": {"uri": f"{folder}/crm", "version": 0, "rows": 1}},
+        target={"dataset": "golden", "uri": f"{folder}/golden", "version": 1, "version_before": 0},
+    )
 
 
 def write_tables(folder: Path) -> None:

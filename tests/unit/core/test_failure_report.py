@@ -14,21 +14,28 @@ from airflow_merge_provider.core.errors import (
     JobError,
     MergeError,
     Problem,
-    RiskError,
     UnrevertedError,
 )
 from airflow_merge_provider.core.expectations.config import parse_expectations
-from airflow_merge_provider.core.expectations.result import build_result, require_success
+from airflow_merge_provider.core.expectations.result import (
+    ExpectationError,
+    ExpectationResult,
+    FailedExpectations,
+    build_result,
+    require_success,
+)
 from airflow_merge_provider.core.failure_report import (
     FAILURE_MAX_BYTES,
     TargetState,
     build_failure_report,
 )
 from airflow_merge_provider.core.protocol import JobFailure
+from airflow_merge_provider.core.risk import RiskError
 from airflow_merge_provider.jobs.run.entry import build_failure
+from tests.fakes import build_report
 
 
-def build_report(error: MergeError, state: TargetState | None = None, **kwargs: Any) -> Any:
+def build_failure_of(error: MergeError, state: TargetState | None = None, **kwargs: Any) -> Any:
     return build_failure_report(
         error, **{"job": "merge_load", "dataset": "golden", "dry_run": False, "state": state, **kwargs}
     )
@@ -41,7 +48,7 @@ PARTS = "the run may have written a part of golden: the next run writes what is 
     ("error", "state", "outcome"),
     [
         (DataError(""), TargetState(2), "golden is untouched at version 2"),
-        (RiskError(""), TargetState(2), "golden is untouched at version 2"),
+        (RiskError("", [], build_report()), TargetState(2), "golden is untouched at version 2"),
         (
             DataError(""),
             TargetState(3, is_changed=True),
@@ -66,13 +73,13 @@ PARTS = "the run may have written a part of golden: the next run writes what is 
 )
 def test_only_what_is_known_is_said_of_the_target(error: Any, state: Any, outcome: str) -> None:
     """After an unexpected end, only the log of the target says whether the run has committed."""
-    assert build_report(error, state).outcome == outcome
+    assert build_failure_of(error, state).outcome == outcome
 
 
 def test_a_dry_run_writes_nothing_however_it_ends() -> None:
     """A check or a dry run commits nothing, even if its process disappears."""
     for state in (None, TargetState(None, has_parts=True)):
-        assert build_report(JobError(""), state, dry_run=True).outcome == "nothing was written to golden"
+        assert build_failure_of(JobError(""), state, dry_run=True).outcome == "nothing was written to golden"
 
 
 def test_the_results_of_expectations_cross_the_process() -> None:
@@ -86,22 +93,27 @@ def test_the_results_of_expectations_cross_the_process() -> None:
         require_success(results)
 
     failure = JobFailure.model_validate_json(build_failure(refused.value).model_dump_json())
-    report = build_report(failure.to_error(), TargetState(1))
+    report = build_failure_of(failure.to_error(), TargetState(1))
 
-    assert [(item["source"], item["failed"], item["examples"]) for item in report.expectations] == [
+    assert [(item.source, item.failed, item.examples) for item in report.expectations] == [
         ("orders", 2, [{"id": 1}])
     ]
-    assert report.problems[0]["hint"] == "correct these rows, or set the action to 'warn' or 'quarantine'"
+    assert report.problems[0].hint == "correct these rows, or set the action to 'warn' or 'quarantine'"
 
 
 @pytest.mark.parametrize("letter", ["x", '"', "é", "🦆"])
 def test_a_report_of_any_length_is_cut(letter: str) -> None:
     """The first problem stays, and what is left out is named."""
     problems = [Problem("p", "c", letter * 1500, "do it") for _ in range(200)]
-    results = [{"name": "e", "examples": [{"text": letter * 30_000}]}]
-    error = DataError("\n".join(map(str, problems)), problems, {"expectations": results})
+    result = ExpectationResult.model_validate({
+        "name": "e", "on": "source", "source": "s", "kind": "condition", "action": "fail",
+        "condition": "false", "rows": 1, "failed": 1, "examples": [{"text": letter * 30_000}],
+    })  # fmt: skip
+    error = ExpectationError(
+        "\n".join(map(str, problems)), problems, FailedExpectations(expectations=[result])
+    )
 
-    report = build_report(error, page="page")
+    report = build_failure_of(error, page="page")
 
     assert len(json.dumps(report.model_dump()).encode()) <= FAILURE_MAX_BYTES
     assert report.message.startswith(f"p: {letter}")

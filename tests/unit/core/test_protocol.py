@@ -15,6 +15,7 @@ from airflow_merge_provider.core.protocol import (
     parse_request,
     parse_result,
 )
+from tests.fakes import build_report
 
 RUN = RunToken(dag_id="d", run_id="r", task_id="t")
 
@@ -41,7 +42,7 @@ def test_another_protocol_is_refused(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        JobResult(report={"changed": True, "seconds": {"launch": 1.5, "read": 1.0}}),
+        JobResult(report=build_report(seconds={"launch": 1.5, "read": 1.0})),
         JobFailure(
             code="data", message="m", problems=({"path": "p", "code": "c", "message": "m"},), retryable=False
         ),

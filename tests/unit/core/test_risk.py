@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import example, given, strategies as st
 
-from airflow_merge_provider.core.errors import RiskError
 from airflow_merge_provider.core.protocol import JobFailure
-from airflow_merge_provider.core.risk import Risk, find_problems
+from airflow_merge_provider.core.risk import Risk, RiskError, find_problems
 from airflow_merge_provider.jobs.run.entry import build_failure
+from tests.fakes import build_report
 
 
 def test_a_run_above_the_limit_stops_and_tells_what_it_would_do() -> None:
@@ -18,9 +18,9 @@ def test_a_run_above_the_limit_stops_and_tells_what_it_would_do() -> None:
     with pytest.raises(
         RiskError, match=r"30 rows to a target of 100 rows, a change ratio of 0.3; the limit is 0.2"
     ) as refused:
-        Risk(30, 100).check_limit(0.2, lambda: {"counts": {"written": 30}})
+        Risk(30, 100).check_limit(0.2, build_report)
 
-    assert refused.value.report == {"counts": {"written": 30}}
+    assert refused.value.report == build_report()
     assert not refused.value.retryable
 
 
@@ -32,10 +32,10 @@ def test_a_table_that_is_written_anew_is_weighed_by_its_number_of_rows() -> None
     with pytest.raises(
         RiskError, match=r"replace 100 rows with 40 rows, a net change ratio of 0.6; the limit is"
     ):
-        Risk.for_overwrite(40, 100).check_limit(0.5, dict)
+        Risk.for_overwrite(40, 100).check_limit(0.5, build_report)
 
     assert Risk.for_overwrite(160, 100).is_above(0.5)
-    Risk.for_overwrite(100, 100).check_limit(0.0, dict)
+    Risk.for_overwrite(100, 100).check_limit(0.0, build_report)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_table_that_is_written_anew_is_weighed_by_its_number_of_rows() -> None
 )
 def test_a_run_within_the_limit_goes_on(changed: Any, before: Any, limit: Any) -> None:
     """A run within the limit continues. Nothing can be lost in an empty table, so any load into it passes."""
-    Risk(changed, before).check_limit(limit, dict)
+    Risk(changed, before).check_limit(limit, build_report)
 
     assert Risk(changed, before).list_warnings(limit) == []
 
@@ -56,18 +56,18 @@ def test_what_a_person_has_seen_may_be_written(changed: Any, before: Any) -> Non
     """The share in a report, set as the limit, lets the same run pass."""
     risk = Risk(changed, before)
 
-    risk.check_limit(risk.ratio, dict)
+    risk.check_limit(risk.ratio, build_report)
 
 
 def test_the_error_crosses_the_process_with_its_report() -> None:
     """The error and its report are passed from the job to the operator."""
     with pytest.raises(RiskError) as refused:
-        Risk(2, 1).check_limit(0.5, lambda: {"counts": {"written": 2}})
+        Risk(2, 1).check_limit(0.5, build_report)
 
     again = JobFailure.model_validate_json(build_failure(refused.value).model_dump_json()).to_error()
 
     assert isinstance(again, RiskError)
-    assert again.report == {"counts": {"written": 2}}
+    assert again.report == build_report()
 
 
 @pytest.mark.parametrize(

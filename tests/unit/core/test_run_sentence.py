@@ -7,37 +7,41 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider.core.capabilities import JOBS, list_counts
-from airflow_merge_provider.core.report import fill_counts
+from airflow_merge_provider.core.report import Report, fill_counts
 from airflow_merge_provider.core.run_sentence import summarize_run
+from tests import fakes
 
 ROWS = {"inserted": 20, "updated": 0, "deleted": 1, "unchanged": 5}
-SOURCES: dict[str, dict[str, Any]] = {"crm": {}, "erp": {}, "shop": {}}
+SOURCES = {name: {"uri": f"/lake/{name}", "version": 1, "rows": None} for name in ("crm", "erp", "shop")}
 
 
-def build_report(job: str, counts: dict[str, int | None], **changes: Any) -> dict[str, Any]:
-    return {
+def build_report(job: str, counts: dict[str, int | None], **changes: Any) -> Report:
+    fields = {
         "job": job,
         "run_mode": "initial",
         "run_mode_reason": "no run has written the target yet",
-        "dry_run": False,
-        "target": {"dataset": "golden", "uri": "/lake/golden", "version_before": None, "version": 0},
         "sources": SOURCES,
         "details": {},
         "rows": ROWS,
         "counts": {**fill_counts(JOBS[job].counts, {}), **counts},
-        "expectations": [],
-        "plan": None,
         **changes,
     }
+    return fakes.build_report(**fields)
 
 
-def summarize(report: dict[str, Any]) -> str:
-    return summarize_run(report, JOBS[report["job"]].describe_run)
+def summarize(report: Report) -> str:
+    return summarize_run(report, JOBS[report.job].describe_run)
 
 
 AIRPORTS = {"entities": 33_132, "live_rows": 28_532, "merged_rows": 3_199, "outputs": 28_532}
 UNREAD = dict.fromkeys(measure.name for measure in JOBS["joiner"].counts)
-REJECTED = [{"name": "paid", "action": "quarantine", "failed": 7}]
+REJECTED = [
+    {
+        "name": "paid", "on": "source", "source": "crm", "kind": "condition", "action": "quarantine",
+        "condition": "paid", "rows": 9, "failed": 7,
+    }
+]  # fmt: skip
+PLAN = {"kinds": {}, "reasons": {}, "examples": [], "digest": "d"}
 
 
 @pytest.mark.parametrize(
@@ -51,7 +55,7 @@ REJECTED = [{"name": "paid", "action": "quarantine", "failed": 7}]
             ),
         ),
         (
-            build_report("merge_source", AIRPORTS, dry_run=True, plan={}),
+            build_report("merge_source", AIRPORTS, dry_run=True, plan=PLAN),
             (
                 "33,132 entities of 3 sources would become 28,532 golden records in golden; "
                 "3,199 have several sources; nothing would be rejected"
@@ -94,7 +98,9 @@ REJECTED = [{"name": "paid", "action": "quarantine", "failed": 7}]
             "4 files became 1 merged file with 9 records; 1 file waits in 1 open bin; no file failed",
         ),
         (
-            build_report("merge_record", {"files": 4, "merged": 1, "failed_files": 1}, dry_run=True, plan={}),
+            build_report(
+                "merge_record", {"files": 4, "merged": 1, "failed_files": 1}, dry_run=True, plan=PLAN
+            ),
             "4 files would become 1 merged file with 0 records; 1 file would fail",
         ),
         (
@@ -142,7 +148,7 @@ def test_each_capability_says_what_it_did(report: Any, sentence: str) -> None:
 def test_a_check_is_valid() -> None:
     """A check that succeeds has found a valid history."""
     counts = dict.fromkeys((measure.name for measure in JOBS["merge_load"].check_counts), 0)
-    report = build_report("merge_load", {}) | {"counts": {**counts, "versions": 5, "keys": 2}}
+    report = fakes.build_report(job="merge_load", counts={**counts, "versions": 5, "keys": 2})
 
     assert summarize(report) == "golden is a valid history: 5 versions of 2 keys"
 
@@ -153,7 +159,7 @@ def test_every_report_has_a_sentence(number: int | None) -> None:
     for job, measures in list_counts():
         counts = dict.fromkeys((measure.name for measure in measures), number)
         for run_mode, rows in (("full", dict.fromkeys(ROWS, number)), ("incremental", ROWS)):
-            report = build_report(job, {}, run_mode=run_mode, rows=rows) | {"counts": counts}
+            report = fakes.build_report(job=job, counts=counts, run_mode=run_mode, rows=rows)
             sentence = summarize(report)
             assert sentence
             assert "None" not in sentence

@@ -19,6 +19,7 @@ from airflow_merge_provider.core.errors import JobError, SetupError
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, RunToken
 from airflow_merge_provider.hooks import _submit
 from airflow_merge_provider.hooks.spark_job import SparkJobHook
+from tests.fakes import build_report
 
 APPLICATION = "application_1_0001"
 # A program that does what spark-submit and the driver on the cluster do.
@@ -85,13 +86,13 @@ def test_request_and_result_are_below_the_warehouse(
     monkeypatch: pytest.MonkeyPatch, request_: JobRequest, submit: Callable[[str], Path], tmp_path: Path
 ) -> None:
     """The driver gets URIs; nothing of this machine's Python is passed on; the folder is removed."""
-    record_file = submit(write_result(JobResult(report={"changed": True})))
+    record_file = submit(write_result(JobResult(report=build_report())))
 
     result = connect(monkeypatch).submit(request_)
 
     record = json.loads(record_file.read_text())
     assert isinstance(result, JobResult)
-    assert result.report["changed"]
+    assert result.report.changed
     shown_rows = {"rows": "keys", "key_columns": [], "masked_columns": []}
     assert record["request"] == request_.model_dump(mode="json") | {"shown_rows": shown_rows}
     assert [uri.partition("/_merge_runs/")[0] for uri in record["args"][-2:]] == [
@@ -111,7 +112,7 @@ def test_the_exchange_can_be_elsewhere(
     """Settings choose the folder and the file of the job."""
     monkeypatch.setenv("AIRFLOW__MERGE__EXCHANGE", f"file://{tmp_path}/exchange/")
     monkeypatch.setenv("AIRFLOW__MERGE__CLUSTER_APPLICATION", "local:///opt/merge/main.py")
-    record_file = submit(write_result(JobResult(report={})))
+    record_file = submit(write_result(JobResult(report=build_report())))
 
     connect(monkeypatch).submit(request_)
 
@@ -156,7 +157,7 @@ def test_a_folder_that_stays_does_not_fail_the_run(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """A run that has committed succeeds, and its log says what is left."""
-    submit(write_result(JobResult(report={"changed": True})))
+    submit(write_result(JobResult(report=build_report())))
 
     def refuse_removal(*_: Any, **__: Any) -> None:
         raise PermissionError("no permission to delete")
@@ -240,7 +241,7 @@ def test_folders_of_killed_workers_are_removed(
     monkeypatch: pytest.MonkeyPatch, request_: JobRequest, submit: Callable[[str], Path], tmp_path: Path
 ) -> None:
     """The request of a killed worker goes after a week; younger ones may be in use."""
-    submit(write_result(JobResult(report={"changed": True})))
+    submit(write_result(JobResult(report=build_report())))
     days = 24 * 3600
     names = [f"{int(time.time() - age * days)}-abc" for age in (8, 6)] + ["someone-else"]
     for name in names:
@@ -256,7 +257,7 @@ def test_a_task_that_is_killed_before_its_process_exists_ends(
     monkeypatch: pytest.MonkeyPatch, request_: JobRequest, submit: Callable[[str], Path], tmp_path: Path
 ) -> None:
     """A task that is stopped while the request is written does not start an application."""
-    record_file = submit(write_result(JobResult(report={"changed": True})))
+    record_file = submit(write_result(JobResult(report=build_report())))
     connect(monkeypatch)
     process = _submit.SubmitProcess(request_, conn_id="cluster", conf={})
     process.kill_process()
@@ -277,7 +278,7 @@ def test_yarn_is_queried_until_the_result_is_there(
 ) -> None:
     """With the address of the resource manager, spark-submit ends at once, and the task waits."""
     submit("")
-    answer = JobResult(report={"changed": False}).model_dump_json()
+    answer = JobResult(report=build_report(changed=False)).model_dump_json()
 
     def write_late() -> None:
         while manager.query_count < 3:

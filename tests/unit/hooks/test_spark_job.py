@@ -18,6 +18,7 @@ from airflow_merge_provider.hooks import _submit
 from airflow_merge_provider.hooks.spark_job import SparkJobHook
 from airflow_merge_provider.spark_process.launch import JobProcess
 from airflow_merge_provider.spark_process.shared.client import SharedSparkProcess
+from tests.fakes import build_report
 
 SECRET = "s3cr3t-value"  # noqa: S105 - not a secret
 _RECORD = """#!{python}
@@ -144,15 +145,15 @@ def test_a_spark_connection_goes_through_the_stock_hook(
     define_connection(
         monkeypatch, conn_type="spark", host="yarn", extra={"queue": "etl", "deploy-mode": "client"}
     )
-    answer = JobResult(report={"changed": True})
+    answer = JobResult(report=build_report())
     record_path = spark_submit(_ANSWER.format(answer=answer.model_dump_json(), code=0))
 
     outcome = SparkJobHook("cluster", conf={"spark.hadoop.key": SECRET, "spark.x": True}).submit(request_)
 
     record = json.loads(record_path.read_text())
     args = record["args"]
-    assert outcome.report["changed"]
-    assert list(outcome.report["seconds"]) == ["launch"]
+    assert outcome.report.changed
+    assert list(outcome.report.seconds) == list(build_report().seconds)
     assert args[args.index("--master") + 1] == "yarn"
     assert args[args.index("--queue") + 1] == "etl"
     assert args[args.index("--name") + 1] == "d.t"
@@ -173,7 +174,9 @@ def test_a_local_master_of_a_connection_is_local(
 ) -> None:
     """With a local master, jars on the class path of the driver are enough."""
     define_connection(monkeypatch, conn_type="spark", host="local[2]")
-    record_path = spark_submit(_ANSWER.format(answer=JobResult(report={}).model_dump_json(), code=0))
+    record_path = spark_submit(
+        _ANSWER.format(answer=JobResult(report=build_report()).model_dump_json(), code=0)
+    )
 
     SparkJobHook("cluster").submit(request_)
 

@@ -15,14 +15,15 @@ from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
-from airflow_merge_provider.core.errors import ConfigError, Problem, RiskError
+from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.protocol import JobResult
 from airflow_merge_provider.core.report import PLAN_KEY, REPORT_KEY
+from airflow_merge_provider.core.risk import RiskError
 from airflow_merge_provider.jobs.run.entry import build_failure
 from airflow_merge_provider.operators import _spark_job
 from airflow_merge_provider.operators.approve_plan import ApprovePlanOperator
 from airflow_merge_provider.operators.upsert import UpsertOperator
-from tests.fakes import REPORT, FakeSparkJobHook
+from tests.fakes import REPORT, FakeSparkJobHook, build_report
 from tests.unit.operators.test_review import APPROVED, PLAN, SEEN, YES
 
 ROWS = {"inserted": 30, "updated": 0, "deleted": 1, "unchanged": 99}
@@ -220,7 +221,7 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_the_approved_plan_is_applied(answering: Any) -> None:
     """The run gets the version and the person; it commits exactly this plan, whatever was saved since."""
-    requests = answering(JobResult(report=REPORT))
+    requests = answering(JobResult(report=build_report()))
 
     build_apply(plan=APPROVED, approve="always").execute(build_context({}))
 
@@ -231,7 +232,9 @@ def test_the_approved_plan_is_applied(answering: Any) -> None:
 def test_an_outdated_plan_fails_and_asks_nobody(answering: Any, questions: list[Any]) -> None:
     """The approval covers the plan that was shown, and no other one."""
     problem = Problem("plan", "outdated-plan", "the plan is outdated: the changes are not those of the plan")
-    answering(build_failure(RiskError.from_problem(problem, PLANNED)))
+    answering(
+        build_failure(RiskError.from_problem(problem, build_report(rows=ROWS, dry_run=True, plan=PLAN)))
+    )
 
     with pytest.raises(AirflowFailException, match=r"golden: the plan is outdated.*start a new DAG run"):
         build_apply(plan=APPROVED, approve="always").execute(build_context({}))
@@ -245,7 +248,9 @@ def test_a_run_without_a_plan_commits_nothing_unseen(
 ) -> None:
     """If there was nothing to plan and the source has grown since, the last task asks itself."""
     problem = Problem("approve", "approval", "the run needs the approval of a person")
-    requests = answering(build_failure(RiskError.from_problem(problem, PLANNED)))
+    requests = answering(
+        build_failure(RiskError.from_problem(problem, build_report(rows=ROWS, dry_run=True, plan=PLAN)))
+    )
 
     with pytest.raises(TaskAwaitingInput):
         build_apply(plan=NO_PLAN, approve=approve).execute(build_context({}))
@@ -256,7 +261,7 @@ def test_a_run_without_a_plan_commits_nothing_unseen(
 
 def test_a_plan_of_no_task_asks_nobody(answering: Any) -> None:
     """Without a plan the run commits, as always."""
-    requests = answering(JobResult(report=REPORT))
+    requests = answering(JobResult(report=build_report()))
 
     build_apply(plan=None).execute(build_context({}))
 
@@ -265,7 +270,7 @@ def test_a_plan_of_no_task_asks_nobody(answering: Any) -> None:
 
 def test_a_check_reads_no_rows(answering: Any) -> None:
     """``plan="check"`` stops before rows are read, and saves nothing."""
-    requests = answering(JobResult(report={**REPORT, "dry_run": True}))
+    requests = answering(JobResult(report=build_report(dry_run=True)))
     context = build_context({})
 
     build_apply(plan="check").execute(context)

@@ -14,7 +14,7 @@ from airflow_merge_provider.operators._arguments import as_text, is_literal, par
 from airflow_merge_provider.operators.joiner import JoinerOperator
 from airflow_merge_provider.operators.upsert import UpsertOperator
 from tests.architecture.test_names import OPERATORS
-from tests.fakes import REPORT, FakeSparkJobHook
+from tests.fakes import FakeSparkJobHook, build_report
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_conditions_and_collections_are_shown_as_such() -> None:
 
 def test_rendered_connections_and_settings_reach_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     """Templates in connections stay text, and those in the Spark settings are rendered inside the mapping."""
-    fake = FakeSparkJobHook.create_fake(JobResult(report=REPORT))
+    fake = FakeSparkJobHook.create_fake(JobResult(report=build_report()))
     monkeypatch.setattr(_spark_job, "SparkJobHook", fake)
     operator = UpsertOperator(
         task_id="load", source="s", target="t", primary_key="id", warehouse="/lake/{{ env }}",

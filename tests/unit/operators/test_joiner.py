@@ -10,7 +10,7 @@ from airflow.sdk import Asset
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.protocol import JobResult
 from airflow_merge_provider.operators.joiner import JoinerOperator
-from tests.fakes import REPORT
+from tests.fakes import build_report
 from tests.unit.operators.test_merge_source import execute_operator
 
 KEYS = {"inputs": {"a": "A", "b": "B"}, "join_keys": "a.x = b.x", "join_type": "innerjoin"}
@@ -71,7 +71,7 @@ def test_the_request_holds_what_was_given(monkeypatch: pytest.MonkeyPatch) -> No
     """The request has the given arguments in the order of the inputs, without those that were not given."""
     operator = build_operator(inputs={"z": "Z", "a": "A"}, join_keys="z.x = a.x", warehouse="/lake")
 
-    fake, *_ = execute_operator(operator, JobResult(report=REPORT), monkeypatch)
+    fake, *_ = execute_operator(operator, JobResult(report=build_report()), monkeypatch)
 
     (request,) = fake.requests
     assert request.job == "joiner"

@@ -14,7 +14,7 @@ from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.protocol import JobResult
 from airflow_merge_provider.operators import _spark_job
 from airflow_merge_provider.operators.merge_engine import MergeEngineOperator
-from tests.fakes import REPORT, FakeSparkJobHook
+from tests.fakes import FakeSparkJobHook, build_report
 
 
 def build_operator(**kwargs: Any) -> Any:
@@ -80,7 +80,7 @@ def test_the_request_holds_what_was_given(monkeypatch: pytest.MonkeyPatch) -> No
         options="{{ options }}", incremental="{{ flag }}", batch_id="{{ ds }}", warehouse="/lake"
     )
     task.options, task.incremental, task.batch_id = '{"sequence.field": "ts"}', "False", "2024-01-01"
-    fake = FakeSparkJobHook.create_fake(JobResult(report={**REPORT, "job": "merge_engine"}))
+    fake = FakeSparkJobHook.create_fake(JobResult(report=build_report(job="merge_engine")))
     monkeypatch.setattr(_spark_job, "SparkJobHook", fake)
     ti = SimpleNamespace(
         dag_id="d", run_id="r", task_id="fold", map_index=-1, task=task, xcom_push=lambda key, value: None

@@ -17,7 +17,7 @@ from airflow_merge_provider.operators import _spark_job
 from airflow_merge_provider.operators.delete_insert import DeleteInsertOperator
 from airflow_merge_provider.operators.scd2 import Scd2CheckOperator, Scd2Operator
 from airflow_merge_provider.operators.upsert import UpsertOperator
-from tests.fakes import REPORT, FakeSparkJobHook
+from tests.fakes import FakeSparkJobHook, build_report
 
 DUE = datetime(2024, 5, 2, 3, tzinfo=UTC)
 END = datetime(2024, 5, 2, tzinfo=UTC)
@@ -30,7 +30,7 @@ def build_operator(operator: Any, **kwargs: Any) -> Any:
 
 def request_of(task: Any, monkeypatch: pytest.MonkeyPatch, **context: Any) -> Any:
     """Execute an operator with a plain context and return the request of the job."""
-    fake = FakeSparkJobHook.create_fake(JobResult(report=REPORT))
+    fake = FakeSparkJobHook.create_fake(JobResult(report=build_report()))
     monkeypatch.setattr(_spark_job, "SparkJobHook", fake)
     instance = SimpleNamespace(
         dag_id="d", run_id="r", task_id="load", map_index=-1, task=task, xcom_push=lambda key, value: None

@@ -18,7 +18,7 @@ from airflow_merge_provider.core.protocol import JobResult
 from airflow_merge_provider.operators import _spark_job
 from airflow_merge_provider.operators.merge_record import MergeRecordOperator
 from tests import fakes
-from tests.fakes import FakeSparkJobHook
+from tests.fakes import FakeSparkJobHook, build_report
 
 ARGUMENTS = {"source": "landing", "merged": "/m", "failure": "/f", "original": "/o", "state_path": "/s"}
 ARGUMENTS |= {"reader": "json"}
@@ -39,7 +39,7 @@ def context_of(operator: Any, pushed: Any = None) -> Any:
 
 def request_of(operator: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Execute an operator with a plain context and return the request of the job."""
-    fake = FakeSparkJobHook.create_fake(JobResult(report=REPORT))
+    fake = FakeSparkJobHook.create_fake(JobResult(report=build_report()))
     monkeypatch.setattr(_spark_job, "SparkJobHook", fake)
     operator.execute(context_of(operator))
     return fake.requests[0]
@@ -127,7 +127,7 @@ def test_the_next_expiry_is_pushed_by_its_name(monkeypatch: pytest.MonkeyPatch) 
     A DAG that schedules itself reads it without the report.
     """
     details = {"next_expiry": "2026-01-01T00:00:00+00:00", "merged": ["a file" * 100] * 20}
-    report = {**REPORT, "details": details, "target": {**REPORT["target"], "uri": "/m" * 1800}}
+    report = build_report(details=details, target={**REPORT["target"], "uri": "/m" * 1800})
     monkeypatch.setattr(_spark_job, "SparkJobHook", FakeSparkJobHook.create_fake(JobResult(report=report)))
     pushed: dict[str, Any] = {}
     operator = build_operator()
@@ -173,7 +173,7 @@ def test_what_was_asked_for_now_does_not_wait(
 
 def test_after_the_wait_the_job_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the wait the job runs, whatever the folder contains by then."""
-    fake = FakeSparkJobHook.create_fake(JobResult(report=REPORT))
+    fake = FakeSparkJobHook.create_fake(JobResult(report=build_report()))
     monkeypatch.setattr(_spark_job, "SparkJobHook", fake)
     operator = build_deferring(tmp_path)
 

@@ -15,7 +15,7 @@ from airflow_merge_provider.core.errors import ConfigError, ConflictError, JobEr
 from airflow_merge_provider.core.protocol import DatasetDescription, JobFailure, JobResult
 from airflow_merge_provider.operators import _spark_job
 from airflow_merge_provider.operators.merge_source import MergeSourceOperator
-from tests.fakes import REPORT, FakeSparkJobHook, build_unchanged
+from tests.fakes import REPORT, FakeSparkJobHook, build_report, build_unchanged
 
 RULES = {"datasets": ["crm c", "erp e"], "equality": [["eq", "c.email", "e.mail"]]}
 
@@ -117,7 +117,7 @@ def test_the_request_says_what_where_for_whom_and_how_far(monkeypatch: pytest.Mo
         warehouse="/lake", full_refresh=True, conf={"spark.x": 1}, spark_conn_id="cluster"
     )
 
-    fake, _, _, _ = execute_operator(operator, JobResult(report=REPORT), monkeypatch)
+    fake, _, _, _ = execute_operator(operator, JobResult(report=build_report()), monkeypatch)
 
     (request,) = fake.requests
     assert fake.init_arguments == [("cluster", {"spark.x": 1})]
@@ -133,7 +133,7 @@ def test_the_request_says_what_where_for_whom_and_how_far(monkeypatch: pytest.Mo
 def test_a_run_with_changes_reports_and_emits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The report is the return value and an XCom, and its main fields are the payload of the asset event."""
     _, pushed, events, returned = execute_operator(
-        build_operator(warehouse="/lake"), JobResult(report=REPORT), monkeypatch
+        build_operator(warehouse="/lake"), JobResult(report=build_report()), monkeypatch
     )
 
     (event,) = events.values()
@@ -169,7 +169,7 @@ def test_a_report_that_is_too_long_loses_its_largest_parts(monkeypatch: pytest.M
     }
 
     _, _, _, returned = execute_operator(
-        build_operator(warehouse="/lake"), JobResult(report=long), monkeypatch
+        build_operator(warehouse="/lake"), JobResult(report=build_report(**long)), monkeypatch
     )
 
     assert len(json.dumps(returned)) <= 4096
@@ -209,7 +209,7 @@ def test_a_bare_id_without_warehouse_is_refused_before_spark(monkeypatch: pytest
     monkeypatch.setattr(_spark_job, "find_warehouse", lambda _: None)
 
     with pytest.raises(AirflowFailException) as failed:
-        execute_operator(build_operator(), JobResult(report=REPORT), monkeypatch)
+        execute_operator(build_operator(), JobResult(report=build_report()), monkeypatch)
 
     assert "merge_store" in str(failed.value)
     assert all(path in str(failed.value) for path in ("target", "datasets[0]", "datasets[1]"))
@@ -218,7 +218,7 @@ def test_a_bare_id_without_warehouse_is_refused_before_spark(monkeypatch: pytest
 def test_killing_the_task_ends_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
     """on_kill is passed to the hook that runs the job."""
     operator = build_operator(warehouse="/lake")
-    fake, *_ = execute_operator(operator, JobResult(report=REPORT), monkeypatch)
+    fake, *_ = execute_operator(operator, JobResult(report=build_report()), monkeypatch)
 
     operator.on_kill()
 
@@ -242,7 +242,7 @@ def test_every_event_names_the_same_datasets(monkeypatch: pytest.MonkeyPatch) ->
     fields = ({"name": "email", "type": "string"},)
     datasets = {"/lake/crm": DatasetDescription(fields=fields)}
 
-    execute_operator(operator, JobResult(report=REPORT, datasets=datasets), monkeypatch)
+    execute_operator(operator, JobResult(report=build_report(), datasets=datasets), monkeypatch)
 
     completed = operator.get_openlineage_facets_on_complete(None)
     assert list_names(started) == list_names(completed) == [["/lake/crm", "/lake/erp"], ["/lake/golden"]]
@@ -289,7 +289,9 @@ def test_datasets_are_described_only_for_lineage(is_enabled: bool, monkeypatch: 
     if is_enabled:
         monkeypatch.setenv("AIRFLOW__OPENLINEAGE__TRANSPORT", '{"type": "console"}')
 
-    fake, *_ = execute_operator(build_operator(warehouse="/lake"), JobResult(report=REPORT), monkeypatch)
+    fake, *_ = execute_operator(
+        build_operator(warehouse="/lake"), JobResult(report=build_report()), monkeypatch
+    )
 
     assert fake.requests[0].describes_datasets is is_enabled
 
@@ -297,7 +299,7 @@ def test_datasets_are_described_only_for_lineage(is_enabled: bool, monkeypatch: 
 def test_schemas_do_not_reach_the_xcom(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hundreds of columns are part of the lineage, and not of the report that the XCom holds."""
     fields = tuple({"name": f"column_{number}", "type": "string"} for number in range(500))
-    result = JobResult(report=REPORT, datasets={"/lake/golden": DatasetDescription(fields=fields)})
+    result = JobResult(report=build_report(), datasets={"/lake/golden": DatasetDescription(fields=fields)})
     operator = build_operator(warehouse="/lake")
 
     _, pushed, _, returned = execute_operator(operator, result, monkeypatch)

@@ -15,13 +15,15 @@ from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from airflow_merge_provider.core.change_plan.saved_plan import PlanChoice
-from airflow_merge_provider.core.errors import ConfigError, Problem, RiskError
+from airflow_merge_provider.core.change_plan.summary import ChangeSummary
+from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.protocol import JobResult
+from airflow_merge_provider.core.risk import RiskError
 from airflow_merge_provider.jobs.run.entry import build_failure
 from airflow_merge_provider.operators import _spark_job
 from airflow_merge_provider.operators.merge_source import MergeSourceOperator
 from airflow_merge_provider.operators.scd2 import Scd2CheckOperator, Scd2Operator
-from tests.fakes import REPORT, FakeSparkJobHook
+from tests.fakes import FakeSparkJobHook, build_report
 
 RULES = {"datasets": ["crm c", "erp e"], "equality": [["eq", "c.email", "e.mail"]], "warehouse": "/lake"}
 YES = {"chosen_options": ["Apply"], "responded_by_user": {"id": "7", "name": "ada"}, "timedout": False}
@@ -68,7 +70,7 @@ def raise_risk(digest: str = PLAN["digest"], code: str = "risk", **saved: Any) -
     plan = {**PLAN, "digest": digest, "saved": {**PLAN["saved"], **saved}}
     rows = {"inserted": 30, "updated": 0, "deleted": 1, "unchanged": 99}
     problem = Problem("plan", code, f"the {code} of 31 rows", "a hint")
-    return build_failure(RiskError.from_problem(problem, {**REPORT, "rows": rows, "plan": plan}))
+    return build_failure(RiskError.from_problem(problem, build_report(rows=rows, plan=plan)))
 
 
 @pytest.fixture
@@ -157,7 +159,8 @@ def test_a_person_is_asked_with_the_plan(answering: Any, server: Any, xcoms: dic
     assert waiting.value.method_name == "after_review"
     assert waiting.value.kwargs == {"reviewed": SEEN}
     assert waiting.value.timeout == timedelta(hours=1)
-    assert xcoms["merge_plan"]["examples"] == PLAN["examples"]
+    pushed = ChangeSummary.model_validate(xcoms["merge_plan"])
+    assert pushed.examples == ChangeSummary.model_validate(PLAN).examples
     assert xcoms["merge_report"]["plan"]["saved"]["version"] == 3
 
 
@@ -194,7 +197,7 @@ def test_a_question_about_another_plan_is_not_asked(
 
 def test_a_yes_applies_the_plan_that_was_seen(answering: Any) -> None:
     """After approval the run applies the version of the plan that was shown, in the name of the person."""
-    fake, context = answering(JobResult(report=REPORT))
+    fake, context = answering(JobResult(report=build_report()))
 
     build_operator(max_change_ratio=0.2, on_risk="ask").after_review(context, YES, SEEN)
 
@@ -208,7 +211,7 @@ def test_an_approved_history_has_the_time_of_its_plan(answering: Any, server: An
     timed_context: Any = {**context, "data_interval_end": datetime(2026, 11, 24, tzinfo=UTC)}
     with pytest.raises(TaskAwaitingInput):
         Scd2Operator(task_id="merge", **history).execute(timed_context)
-    fake.answer = JobResult(report=REPORT)
+    fake.answer = JobResult(report=build_report())
 
     Scd2Operator(task_id="merge", **history).after_review(timed_context, YES, SEEN)
 
@@ -229,7 +232,7 @@ def test_an_approved_plan_that_is_outdated_fails(answering: Any) -> None:
 
 def test_a_rejection_may_fail_the_task(answering: Any, xcoms: dict[str, Any]) -> None:
     """With on_reject='fail', a rejected plan fails the task."""
-    _, context = answering(JobResult(report=REPORT))
+    _, context = answering(JobResult(report=build_report()))
     task = build_operator(approve="always", on_reject="fail")
 
     with pytest.raises(AirflowFailException, match="The plan was not approved: nothing was written"):
@@ -240,7 +243,7 @@ def test_a_rejection_may_fail_the_task(answering: Any, xcoms: dict[str, Any]) ->
 
 def test_a_plan_may_be_saved_and_applied_by_two_tasks(answering: Any, xcoms: dict[str, Any]) -> None:
     """The first task commits nothing; the second one applies the newest plan."""
-    fake, context = answering(JobResult(report={**REPORT, "dry_run": True, "plan": PLAN}))
+    fake, context = answering(JobResult(report=build_report(dry_run=True, plan=PLAN)))
 
     build_operator(plan="save").execute(context)
     build_operator(plan="apply").execute(context)
@@ -269,7 +272,7 @@ def test_wrong_settings_are_refused_at_once() -> None:
 )
 def test_a_no_writes_nothing_and_emits_nothing(answering: Any, event: Any) -> None:
     """After a rejection the task is skipped without starting Spark or creating an asset event."""
-    fake, context = answering(JobResult(report=REPORT))
+    fake, context = answering(JobResult(report=build_report()))
 
     with pytest.raises(AirflowSkipException, match="nothing was written"):
         build_operator(max_change_ratio=0.2, on_risk="ask").after_review(context, event, SEEN)

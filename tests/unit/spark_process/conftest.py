@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -22,6 +23,7 @@ from airflow_merge_provider.spark_process.shared.server_folder import (
     list_folders,
 )
 from airflow_merge_provider.spark_process.shared.settings import LocalSparkSettings
+from tests.fakes import REPORT
 from tests.jobs import probe
 
 ROOT = Path(__file__).parents[3]
@@ -69,7 +71,8 @@ if not config.get("silent") or (folder / "answers").exists():
 time.sleep(config.get("seconds", 0))
 while config.get("until") and not (folder / config["until"]).exists():
     time.sleep(0.02)
-result.with_suffix(".part").write_text(json.dumps({{"ok": True, "report": {{"settings": settings}}}}))
+report = {{**json.loads({report!r}), "details": settings}}
+result.with_suffix(".part").write_text(json.dumps({{"ok": True, "report": report}}))
 result.with_suffix(".part").rename(result)
 """
 
@@ -82,7 +85,7 @@ class FakeMachine:
         self.job = folder / "job.py"
         # Other processes of a test have the same machine, and may be executing the script.
         if not self.job.exists():
-            self.job.write_text(_JOB.format(folder=str(folder)))
+            self.job.write_text(_JOB.format(folder=str(folder), report=json.dumps(REPORT)))
 
     def build_process(
         self,

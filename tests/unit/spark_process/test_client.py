@@ -20,6 +20,7 @@ from airflow_merge_provider.spark_process.launch import JobProcess
 from airflow_merge_provider.spark_process.shared import client, server_run, server_start
 from airflow_merge_provider.spark_process.shared.client import SharedSparkProcess, build_local_process
 from airflow_merge_provider.spark_process.shared.settings import LocalSparkSettings
+from tests.fakes import build_report
 from tests.jobs import probe
 from tests.unit.spark_process.conftest import ROOT, FakeMachine, is_running, wait_until
 
@@ -89,7 +90,7 @@ def test_settings_of_a_session_do_not_need_another_server(machine: FakeMachine) 
     """Runtime settings go to the session of the run; other settings start another server."""
     machine.run_job("r1")
     outcome = machine.run_job("r2", conf={"spark.sql.shuffle.partitions": "7"})
-    assert outcome.report["settings"]["spark.sql.shuffle.partitions"] == "7"
+    assert outcome.report.details["spark.sql.shuffle.partitions"] == "7"
     assert len(machine.list_starts()) == 1
 
     machine.run_job("r3", conf={"spark.driver.memory": "1g"})
@@ -373,7 +374,7 @@ def test_another_master_or_a_remote_server_is_not_shared(monkeypatch: pytest.Mon
     def build_run(name: str) -> Any:
         def record_run(self: Any) -> JobResult:
             begun.append((name, self._conf))
-            return JobResult(report={})
+            return JobResult(report=build_report())
 
         return record_run
 

@@ -25,6 +25,7 @@ from airflow_merge_provider.spark_process.jvm.class_archive import (
 from airflow_merge_provider.spark_process.jvm.log_store.jar import locate_log_store_jar
 from airflow_merge_provider.spark_process.shared.client import build_local_process
 from airflow_merge_provider.spark_process.shared.settings import LocalSparkSettings, is_shared
+from tests.fakes import build_report
 from tests.jobs import probe
 
 # Replacement of spark-submit that records its input for the test and returns a configured answer.
@@ -97,13 +98,13 @@ def _read_seen(tmp_path: Path) -> Any:
 def test_an_answer_is_read_and_nothing_is_left(submit: Any, tmp_path: Path) -> None:
     """The answer is read, output lines are forwarded as they arrive, and the folder is deleted afterwards."""
     lines: list[str] = []
-    answer = JobResult(report={"changed": True})
+    answer = JobResult(report=build_report())
 
     result = launch.run_job(
         probe.build_request("s", "t"), submit=submit(answer.model_dump_json()), on_line=lines.append
     )
 
-    assert result.report == {"changed": True, "seconds": {"launch": result.report["seconds"]["launch"]}}
+    assert result.report == build_report(seconds=result.report.seconds)
     assert lines == ["working"]
     assert not Path(_read_seen(tmp_path)["folder"]).exists()
 
@@ -116,7 +117,10 @@ def test_secrets_are_in_files_that_only_the_user_reads(
     conf = {"spark.hadoop.fs.s3a.secret.key": "hush: #1\\"}
 
     launch.run_job(
-        probe.build_request("s", "t"), conf=conf, submit=submit('{"report": {}}'), on_line=lambda _: None
+        probe.build_request("s", "t"),
+        conf=conf,
+        submit=submit(JobResult(report=build_report()).model_dump_json()),
+        on_line=lambda _: None,
     )
 
     record = _read_seen(tmp_path)

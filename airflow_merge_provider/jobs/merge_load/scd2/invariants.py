@@ -16,7 +16,7 @@ from airflow_merge_provider.core.merge_load.config import CHECK_COUNTS, INVARIAN
 from airflow_merge_provider.core.merge_load.requirements import PREFIX
 from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN
 from airflow_merge_provider.core.protocol import JobRequest
-from airflow_merge_provider.core.report import RowCounts
+from airflow_merge_provider.core.report import Report, RowCounts
 from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.core.run.reporter import Progress, RunReporter, RunResult
 from airflow_merge_provider.core.run.table_log import PinnedDataset
@@ -34,7 +34,7 @@ _CURRENT, _SURROGATE, _LAST_END, _LAST_HASH = (
 
 def run_check(
     spark: SparkSession, request: JobRequest, config: Scd2CheckConfig, progress: Progress
-) -> dict[str, Any]:
+) -> Report:
     """Check a history.
 
     Source: docs/semantics/merge_load.md, History invariants.
@@ -56,7 +56,7 @@ def check_history(
     pinned: PinnedDataset,
     source: PinnedDataset | None,
     progress: Progress,
-) -> dict[str, Any]:
+) -> Report:
     """Check a pinned history, compare its keys with a pinned source if given, and return the report.
 
     :raises DataError: with everything that does not hold, or when the target is no history.

@@ -17,6 +17,7 @@ from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.equality import Rule, get_rule_setting
 from airflow_merge_provider.core.merge_source.explanation import format_key
 from airflow_merge_provider.core.merge_source.refusals import HighFanoutKey, name_entity
+from airflow_merge_provider.core.report import Details
 from airflow_merge_provider.jobs.merge_source.model import Ends, EntityGraph, Flags, KeyMatches, Numbers
 from airflow_merge_provider.jobs.merge_source.scan.match_keys import SourceKeys
 from airflow_merge_provider.jobs.merge_source.scan.sources import Source
@@ -107,7 +108,7 @@ class LinkStatistics:
         over = {key.rule.text for key in self.over}
         return {linked.rule.text for linked in self._rules if not linked.pairs} - over
 
-    def build_findings(self, graph: EntityGraph, names: Sequence[str]) -> dict[str, Any]:
+    def build_findings(self, graph: EntityGraph, names: Sequence[str]) -> Details:
         """Return for each rule how many pairs of entities it links, and how many clusters depend on it alone.
 
         ``keys`` are those that link most entities, with some of these entities; keys of two entities are left

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +12,7 @@ import pyarrow.compute as pc
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.equality import Rule
+from airflow_merge_provider.core.source_offset import RunState
 from airflow_merge_provider.jobs.merge_source.cluster.clustering import ClusteringResult
 from airflow_merge_provider.jobs.merge_source.diff.id_lineage import LineageEvent, build_id_lineage
 from airflow_merge_provider.jobs.merge_source.model import (
@@ -155,7 +155,7 @@ def continue_totals(previous: Totals | None, replaced: Totals | None, current: T
     return {name: previous[name] - replaced[name] + current[name] for name in current} if previous else None
 
 
-def find_totals(state: Mapping[str, Any]) -> Totals | None:
+def find_totals(state: RunState) -> Totals | None:
     """Return the totals that a run has left; None if it has left none."""
     return dict(state[TOTALS]) if state.get(TOTALS) else None
 

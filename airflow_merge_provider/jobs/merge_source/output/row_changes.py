@@ -22,6 +22,7 @@ from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.merge_source import explanation
 from airflow_merge_provider.core.merge_source.columns import ENTITY, REPLACED_COLUMN
 from airflow_merge_provider.core.merge_source.explanation import MEMBERS_MAX, describe_member_changes
+from airflow_merge_provider.core.value_text import Row
 from airflow_merge_provider.jobs.delta.writer import NEW, OLD, Upsert, upsert_rows
 from airflow_merge_provider.jobs.merge_source.diff import comparison as of
 from airflow_merge_provider.jobs.merge_source.diff.id_lineage import BY
@@ -267,7 +268,7 @@ _REASONS = {
     (False, True): "split",
     (False, False): "moved",
 }
-Member = Mapping[str, Any]
+Member = Row
 Members = tuple[Sequence[Member], Sequence[Member]]
 # Columns that follow from the others, or that say when a row was written.
 _STATE_COLUMNS = (ENTITY_HASH, UPDATED_IN, "_previous", "_ts", MEMBERS)
@@ -349,7 +350,7 @@ def list_changed_rows(
     )
 
 
-def _find_label(row: Mapping[str, Any], label: str) -> Any:
+def _find_label(row: Row, label: str) -> Any:
     """Return the label of a row: of several values, the first one."""
     properties = row if label in row else row.get(ENTITY)
     value = properties.get(label) if isinstance(properties, Mapping) else None

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.merge_source.decision import JOB, MergeDecision
 from airflow_merge_provider.core.run.previous_run import PreviousRun
+from airflow_merge_provider.core.source_offset import RunState
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.delta.writer import create_table, overwrite_table
 from airflow_merge_provider.jobs.merge_source.output.row_changes import RowChanges, write_changes
@@ -35,7 +36,7 @@ class Target(Protocol):
     def apply_changes(self, changes: RowChanges, *, new_columns: bool) -> None:
         """Replace rows by changed rows with the same IDs, and add the others."""
 
-    def commit_state(self, state: Mapping[str, Any], write: Callable[[], None]) -> CommitResult:
+    def commit_state(self, state: RunState, write: Callable[[], None]) -> CommitResult:
         """Run ``write``, one of the two methods above, as the run's one commit.
 
         :raises ConflictError: if another run committed first.
