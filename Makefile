@@ -15,11 +15,12 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.11 python3.12 python3.13,$(
 BIN := $(CURDIR)/.venv/bin
 STAMP := .venv/installed
 ARGS ?=
-WORKERS ?= 2
+WORKERS ?= 3
 BENCH ?= merge_source_first_run
 MINUTES ?= 5
 STORE ?= local
-# A file's tests stay in one process, which may have one Spark; files that take long come first.
+# A file's tests stay in one process; files that take long come first. On two cores a third worker uses the time in
+# which the others wait.
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # What a release is made with, and the new environment in which its wheel is tried.
@@ -67,6 +68,8 @@ test: $(STAMP)  ## Run every test but those of test-e2e and test-long (20 minute
 coverage: $(STAMP)  ## Run the tests of make test, and fail if they run less than 92 % of the branches
 	$(PYTEST) --cov --cov-report=term -m "not e2e and not long"
 
+# Each worker may have a scheduler, a database and a Spark of its own.
+test-e2e: WORKERS = 2
 test-e2e: $(STAMP)  ## Run the tests with schedulers, PostgreSQL, a Spark cluster and killed processes (30 minutes)
 	$(PYTEST) -v --durations=15 -m "e2e" tests $(ARGS)
 
