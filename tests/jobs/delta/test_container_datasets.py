@@ -84,6 +84,8 @@ def build_default() -> bytes:
 INTERVAL = build_interval()
 INVALID_TEXT = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xffx"]).buffers())
 INNER = {"type": "record", "name": "s", "fields": [{"name": "n", "type": "int"}]}
+NODE = {"type": "record", "name": "node", "fields": [{"name": "next", "type": ["null", "node"]}]}
+LETTER = {"type": "enum", "name": "letter", "symbols": ["A", "B"]}
 OTHER_CASE = {**INNER, "fields": [{"name": "N", "type": "int"}]}
 # The format, the options and the files of a dataset, and its rows.
 READ: dict[str, tuple[str, dict[str, str], dict[str, bytes], list[tuple[Any, ...]]]] = {
@@ -113,6 +115,9 @@ READ: dict[str, tuple[str, dict[str, str], dict[str, bytes], list[tuple[Any, ...
               [(datetime(2024, 5, 1, 0, 0, 0, 123456),)]),  # noqa: DTZ001
     "INT96 within": ("parquet", {}, {"a": build_int96([{"d": 1000, "m": [("k", 0)]}, None], NANOS_WITHIN)},
                      [([(datetime(1970, 1, 1, 0, 0, 0, 1), {"k": datetime(1970, 1, 1)}), None],)]),  # noqa: DTZ001
+    "names of Avro": ("avro", {}, {"a": write_avro({"v": LETTER, "w": "letter", "x": INNER, "y": "s"},
+                                                   {"v": "A", "w": "B", "x": {"n": 1}, "y": {"n": 2}})},
+                      [("A", "B", (1,), (2,))]),
     "default of Avro": ("avro", {}, {"a": build_default(), "b": write_avro({"v": "int"}, {"v": 2})},
                         [(1,), (2,)]),
     "calendar": ("orc", {CALENDAR: "true"}, {"a": write_orc(build_column(OLD))}, [(OLD,)]),
@@ -165,6 +170,12 @@ REFUSED: dict[str, tuple[str, dict[str, bytes], str]] = {
     "time of Avro": ("avro", {"a": write_avro({"v": {"type": "long", "logicalType": "time-micros"}},
                                               {"v": time(1)})},
                      "/a: column 'v' has the type time-micros, which Spark cannot read .write it as text"),
+    "union of Avro": ("avro", {"a": write_avro({"v": ["null", "int", "string"]}, {"v": "x"})},
+                      "/a: column 'v' has the type union of int and string, .*write one type, or a record"),
+    "record in itself": ("avro", {"a": write_avro({"v": NODE}, {"v": {"next": None}})},
+                         r"/a: column 'v\.next' has the type record node inside of itself, .*do not contain"),
+    "null of Avro": ("avro", {"a": write_avro({"id": "int", "v": "null"}, {"id": 1, "v": None})},
+                     "/a: column 'v' has the type null, which Spark cannot read .write it as another type"),
     "twice": ("parquet", {"a": write_parquet(pa.table([[1], [2]], ["v", "V"]))},
               "the fields 'v' and 'V', whose"),
     "case of Parquet": ("parquet", {"a": write_parquet(build_column({"v": 1}, name="s")),

@@ -67,6 +67,8 @@ AVRO_UNREADABLE = {
     "duration": "write it as text",
     "big-decimal": "write it as decimal or text",
 }
+# Unions of these types that Spark reads as the wider one.
+_AVRO_WIDENED = ({"int", "long"}, {"float", "double"})
 
 
 def describe_difference(name: str, first: tuple[Any, str], second: tuple[Any, str]) -> FileProblem:
@@ -237,24 +239,43 @@ def _find_unreadable(
 
 
 def find_avro_problem(schema: Any) -> FileProblem | None:
-    """Return the first field of an Avro file whose logical type Spark does not know."""
-    for path, logical in _list_logical_types(schema, ""):
-        hint = "write it as text" if logical.startswith("decimal of") else AVRO_UNREADABLE.get(logical)
-        if hint:
-            return FileProblem(f"column {path!r} has the type {logical}, which Spark cannot read", hint)
+    """Return the first field of an Avro file whose type Spark does not read as one column."""
+    for path, kind, hint in _list_avro_problems(schema, "", ()):
+        return FileProblem(f"column {path!r} has the type {kind}, which Spark cannot read", hint)
     return None
 
 
-def _list_logical_types(kind: Any, path: str) -> Iterator[tuple[str, str]]:
-    """Yield the logical types in a type, with the paths of their fields."""
-    if isinstance(kind, Mapping):
+def _list_avro_problems(kind: Any, path: str, records: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
+    """Yield the paths, the types and the remedies of such fields.
+
+    :param records: the names of the records that contain the type.
+    """
+    if isinstance(kind, str):
+        if kind in records:
+            yield path, f"record {kind} inside of itself", "write records that do not contain themselves"
+        elif kind == "null":
+            yield path, kind, "write it as another type"
+    elif isinstance(kind, Mapping):
         if logical := kind.get("logicalType"):
-            is_large = logical == "decimal" and kind["precision"] > _DECIMAL_MAX_DIGITS
-            yield path, f"decimal of {kind['precision']} digits" if is_large else logical
+            if logical == "decimal" and kind["precision"] > _DECIMAL_MAX_DIGITS:
+                yield path, f"decimal of {kind['precision']} digits", "write it as text"
+            elif hint := AVRO_UNREADABLE.get(logical):
+                yield path, logical, hint
         for field in kind.get("fields", ()):
-            yield from _list_logical_types(field["type"], f"{path}.{field['name']}".removeprefix("."))
-        for inner in ("items", "values", "type"):
-            yield from _list_logical_types(kind.get(inner), path)
-    elif isinstance(kind, Sequence) and not isinstance(kind, str):
-        for member in kind:
-            yield from _list_logical_types(member, path)
+            inner_path = f"{path}.{field['name']}".removeprefix(".")
+            yield from _list_avro_problems(field["type"], inner_path, (*records, kind["name"]))
+        for inner in filter(kind.get, ("items", "values", "type")):
+            yield from _list_avro_problems(kind[inner], path, records)
+    else:
+        yield from _list_union_problems(kind, path, records)
+
+
+def _list_union_problems(
+    members: Sequence[Any], path: str, records: tuple[str, ...]
+) -> Iterator[tuple[str, str, str]]:
+    kinds = [member for member in members if member != "null"] or members
+    names = [str(kind["type"]) if isinstance(kind, Mapping) else str(kind) for kind in kinds]
+    if len(names) > 1 and set(names) not in _AVRO_WIDENED:
+        yield path, f"union of {' and '.join(names)}", "write one type, or a record"
+    for kind in kinds:
+        yield from _list_avro_problems(kind, path, records)
