@@ -7,11 +7,12 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
+from airflow_merge_provider.core.merge_record.config import MISSING_SOURCE, MergeRecordConfig
 from airflow_merge_provider.core.merge_record.journal import JournalReader, plan_file
 from airflow_merge_provider.core.merge_record.landing import (
     FileEntry,
@@ -53,6 +54,7 @@ class LandingTrigger(BaseTrigger):
         self.token = token
         self.merge_store_conn_id = merge_store_conn_id
         self.warehouse = warehouse
+        self._has_warned = False
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and arguments from which Airflow creates this trigger again."""
@@ -112,8 +114,18 @@ class LandingTrigger(BaseTrigger):
             return "an earlier try has already completed the run"
         if plan_file(state.generation + 1) in names:
             return "a previous run left an unfinished plan"
+        # In an object store, a folder without files is like none.
+        if source.startswith("/") and not Path(source).is_dir():
+            if MISSING_SOURCE in config.fail_on:
+                return f"{source} does not exist"
+            self._warn_once(f"{source} does not exist: check the path, or create it")
         listing = sort_listing(_list_entries(source, settings), source, config, now)
         return find_reason_to_run(state, listing, now, config)
+
+    def _warn_once(self, message: str) -> None:
+        if not self._has_warned:
+            self.log.warning("%s", message)
+        self._has_warned = True
 
 
 def _describe_error(error: Exception) -> str:

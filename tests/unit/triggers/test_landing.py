@@ -109,11 +109,22 @@ def test_what_cannot_be_read_is_told_by_the_run(landing: Any, tmp_path: Path) ->
     assert trigger.find_reason().startswith("the landing folder cannot be checked")
 
 
-def test_folders_that_are_not_there_yet_hold_nothing(tmp_path: Path) -> None:
-    """Missing folders count as empty. A DAG may be enabled before the first file arrives."""
-    config = {"source": str(tmp_path / "in"), "state_path": str(tmp_path / "state")}
-    config["original_action"] = "keep"
-    assert LandingTrigger(config).find_reason() is None
+def test_folders_that_are_not_there_yet_hold_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A DAG may be enabled before the first file arrives: a missing source is a warning, or fails the run."""
+    config = {
+        "source": str(tmp_path / "in"),
+        "state_path": str(tmp_path / "state"),
+        "original_action": "keep",
+    }
+    trigger = LandingTrigger(config)
+    assert (trigger.find_reason(), trigger.find_reason()) == (None, None)
+    assert capsys.readouterr().out.count(f"{tmp_path}/in does not exist: check the path, or create it") == 1
+    required = LandingTrigger({**config, "fail_on": ["missing-source"]})
+    assert required.find_reason() == f"{tmp_path}/in does not exist"
+    (tmp_path / "in").mkdir()
+    assert required.find_reason() is None
 
 
 def test_the_wait_ends_with_one_event(landing: Any, tmp_path: Path) -> None:
