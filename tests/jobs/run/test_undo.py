@@ -171,6 +171,8 @@ def test_the_next_run_does_the_work_of_an_undone_run(spark: SparkSession, tmp_pa
     lake.run()
     used_numbers = lake.read_numbers()
     second, values, number = lake.read_tables(), lake.read_tables(numbers=False), lake.runs
+    operations = [commit["operation"] for commit in DeltaTable(str(tmp_path / "t")).history(1)]
+    assert (operations == ["REORG"]) == (name == "compacted")
 
     planned = lake.undo(until="transform")
     report = lake.undo("undo")
