@@ -241,7 +241,7 @@ def find_key(target: QueryTarget, key: str) -> JsonObject:
         shown = parse_shown_rows(target.settings.get)
         explanation = explain_target(target.text, key, warehouse=target.warehouse).as_object()
         with use_shown_rows(shown):
-            return {"owner": "merge_record", "explanation": _mask(explanation), "timeline": None}
+            return {"owner": "merge_record", "explanation": _mask_values(explanation), "timeline": None}
     dataset, table = target.open()
     shown = target.choose_shown_rows(dataset, table)
     _require_shown(shown, _list_key_names(key) or shown.key_columns)
@@ -252,7 +252,7 @@ def find_key(target: QueryTarget, key: str) -> JsonObject:
         try:
             answer = cast("Any", read)(target.text, key, **read_options).as_object()
             with use_shown_rows(shown):
-                answers[name] = _mask(answer, read_history_columns(table))
+                answers[name] = _mask_values(answer, read_history_columns(table))
         except MergeError as error:
             errors.append(error)
             answers[name] = {"problem": str(error).splitlines()[0]}
@@ -269,7 +269,7 @@ def list_waiting(target: QueryTarget, offset: int = 0, limit: int = PAGE_ROWS) -
         ]
         bins = [item for report in reports for item in report["open_bins"]]
         with use_shown_rows(parse_shown_rows(target.settings.get)):
-            return {"bins": _mask(bins[:_SHOWN_BINS_MAX]), "bin_count": len(bins), "rejected": None}
+            return {"bins": _mask_values(bins[:_SHOWN_BINS_MAX]), "bin_count": len(bins), "rejected": None}
     dataset, table = target.open()
     side_table = _open_rejected(dataset, table)
     if side_table is None:
@@ -484,7 +484,7 @@ def _explain_change(before: Row | None, after: Row | None, history: HistoryColum
     return "closed" if ends[0] in {None, history.active} else "reopened or moved"
 
 
-def _mask(value: Any, history: HistoryColumns | None = None, name: str = "") -> Any:
+def _mask_values(value: Any, history: HistoryColumns | None = None, name: str = "") -> Any:
     """Return a part of an explanation as it may be shown: rows by column, texts with values as a whole."""
     if isinstance(value, Mapping):
         if name in _ROW_FIELDS:
@@ -495,9 +495,9 @@ def _mask(value: Any, history: HistoryColumns | None = None, name: str = "") -> 
                 key: {**item, "value": values[key], "why": mask_text(item["why"])}
                 for key, item in value.items()
             }
-        return {key: _mask(item, history, key) for key, item in value.items()}
+        return {key: _mask_values(item, history, key) for key, item in value.items()}
     if isinstance(value, list):
-        return [_mask(item, history, name) for item in value]
+        return [_mask_values(item, history, name) for item in value]
     if value is None:
         return None
     if history is not None and name in {"valid_from", "valid_to"}:

@@ -26,6 +26,8 @@ LIMIT_BYTES = 256 * 1024 * 1024
 # A longer text is cut: a page has a few hundred of them.
 _TEXT_MAX_CHARS = 2000
 MEMORY_PROBLEM = "the answer takes too much memory"
+# The code and the text of a problem that only the log of the server describes.
+FAILED_QUERY = ("job", "the query failed: see the log of the API server")
 
 
 def main() -> None:
@@ -49,14 +51,15 @@ def answer_query(query: Mapping[str, Any]) -> dict[str, Any]:
         target = dataset_queries.QueryTarget(query["target"], query["warehouse"], query["settings"])
         answer = dataset_queries.QUERIES[query["name"]](target, **query["arguments"])
     except MergeError as error:
-        return {"problem": {"code": error.code, "text": _cut(str(error).splitlines()[0])}}
+        return {"problem": {"code": error.code, "text": _cut_texts(str(error).splitlines()[0])}}
     except MemoryError:
         return {"problem": {"code": dataset_queries.TooLargeError.code, "text": MEMORY_PROBLEM}}
     except Exception:  # noqa: BLE001 - the log of the server has the places of it; a text could have values
         with use_shown_rows(ShownRows(rows="none")):
             sys.stderr.write(mask_trace(traceback.format_exc()))
-        return {"problem": {"code": "job", "text": "the query failed: see the log of the API server"}}
-    return {"answer": _cut(to_json_value(answer))}
+        code, text = FAILED_QUERY
+        return {"problem": {"code": code, "text": text}}
+    return {"answer": _cut_texts(to_json_value(answer))}
 
 
 def _limit_memory() -> None:
@@ -70,14 +73,14 @@ def _limit_memory() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
-def _cut(value: Any) -> Any:
+def _cut_texts(value: Any) -> Any:
     if isinstance(value, str):
         if len(value) <= _TEXT_MAX_CHARS:
             return value
         return f"{value[:_TEXT_MAX_CHARS]}… ({len(value)} characters)"
     if isinstance(value, dict):
-        return {_cut(name): _cut(item) for name, item in value.items()}
-    return list(map(_cut, value)) if isinstance(value, list) else value
+        return {_cut_texts(name): _cut_texts(item) for name, item in value.items()}
+    return list(map(_cut_texts, value)) if isinstance(value, list) else value
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ from airflow_merge_provider.core.dataset import format_file_uri
 from airflow_merge_provider.core.errors import MergeError
 from airflow_merge_provider.core.object_store.clients import is_confidential
 from airflow_merge_provider.explain.dataset_queries import TooLargeError
-from airflow_merge_provider.explain.query_process import LIMIT_SECONDS, MEMORY_PROBLEM
+from airflow_merge_provider.explain.query_process import FAILED_QUERY, LIMIT_SECONDS, MEMORY_PROBLEM
 from airflow_merge_provider.hooks.warehouse import WarehouseHook
 
 _OWN_MODULES, _MODULE = "airflow_merge_provider.", "airflow_merge_provider.explain.query_process"
@@ -229,8 +229,9 @@ def _read_answer(query: Arguments, options: Mapping[str, str]) -> JsonObject:
     try:
         answer: JsonObject = json.loads(process.stdout)
     except ValueError:
-        # delta-rs ends a process that has no more memory.
-        answer = _build_problem(TooLargeError.code, MEMORY_PROBLEM)
+        # delta-rs ends a process that has no more memory, by a signal.
+        is_too_large = process.returncode < 0 or MemoryError.__name__ in process.stderr
+        answer = _build_problem(*((TooLargeError.code, MEMORY_PROBLEM) if is_too_large else FAILED_QUERY))
     if process.stderr and "problem" in answer:
         _log.warning("query %s: %s", query["name"], _hide_keys(process.stderr, options))
     return answer

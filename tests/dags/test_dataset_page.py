@@ -224,3 +224,10 @@ def test_the_api_only_reads() -> None:
 
     assert len(routes) == len(PATHS) + 1
     assert {method for route in routes for method in route.methods} == {"GET"}
+
+
+def test_a_process_that_cannot_start_has_not_run_out_of_memory() -> None:
+    """Its problem is in the log of the server; a smaller query would not help."""
+    answer = dataset_api._read_answer({"name": "runs"}, {"PYTHONHOME": "/none"})
+
+    assert answer == {"problem": {"code": "job", "text": "the query failed: see the log of the API server"}}

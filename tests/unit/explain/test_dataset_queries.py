@@ -207,7 +207,7 @@ def test_each_text_of_an_explanation_is_masked() -> None:
     join = {"inputs": [{"input": "a", "key": {"a.id": 7}, "rows": [{"city": "Oslo"}], "version": 3}]}
 
     with use_shown_rows(ShownRows(rows="keys", key_columns=("id", "a.id"))):
-        masked = [dataset_queries._mask(value) for value in (fold, join)]
+        masked = [dataset_queries._mask_values(value) for value in (fold, join)]
 
     assert "Oslo" not in json.dumps(masked)
     assert masked[0]["columns"]["id"]["value"] == 7
