@@ -106,9 +106,9 @@ class RunResult:
     """The result of a run. Its commit carries it, so that retries and runs without work report it again.
 
     ``counts`` may leave out zeros; ``details`` is specific to the capability. ``version_before`` is the
-    version of the target that the run found. ``records`` is the number of records that an incremental run has
-    read after its source offsets; 0 if a capability reads its sources as a whole. ``changed`` says whether
-    the run changes rows.
+    version of the target that the run found. ``records`` is the number of records that no later run reads
+    again once the source offsets are committed; 0 if every run reads them, or every run commits. ``changed``
+    says whether the run changes rows.
     """
 
     run_mode: RunMode

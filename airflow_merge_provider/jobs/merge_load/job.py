@@ -188,6 +188,8 @@ class LoadRun(JobRun):
             kinds = {"inserted": counted_changes.inserts} if self.is_full else count_rows(counted_changes)
             result = RunResult(
                 run_mode, reason, self.count_rows(**kinds), build_counts(counted_changes), build_details(),
+                # Other loads read their source in every run.
+                records=counted_changes.loaded if config.is_idempotent else 0,
                 changed=not counted_changes.empty or self.is_full,
             )  # fmt: skip
             return self.commit_result(

@@ -94,8 +94,8 @@ class JobRun(RunSteps):
     def needs_commit(self, result: RunResult) -> bool:
         """Return whether the run commits: it changes rows, or has read or left out records.
 
-        An incremental run whose records change no row commits its source offsets alone, without a file, so
-        that no later run reads these records again. A run without records commits nothing.
+        A run whose records change no row commits its source offsets alone, without a file, so that no later
+        run reads these records again. A run without records commits nothing.
         """
         return result.changed or result.records > 0 or self.has_rejected_rows()
 
