@@ -50,52 +50,37 @@ _TYPES = {
 _VARIANTS = ("upsert", "insert-only", "cdc")
 
 
-class MemoryTimes:
-    """Recorded load times in memory."""
+class MemoryRows:
+    """Recorded rows in memory."""
 
-    def __init__(self) -> None:
-        self._times: DataFrame | None = None
-
-    @property
-    def version(self) -> None:
-        """Return None, because there is no table with a version."""
-        return None
-
-    def has_rows(self, started_at: int) -> bool:
-        """Return whether there are times."""
-        return self._times is not None and not self._times.isEmpty()
-
-    def read_times(self) -> DataFrame | None:
-        """Return the recorded times; None if there are none."""
-        return self._times
-
-    def save_times(self, times: DataFrame, *, full: bool, needed: bool) -> None:
-        """Add times if they are needed; ``full`` deletes those of a history that is replaced."""
-        if full and self._times is not None:
-            self._times = times.localCheckpoint()
-        elif needed:
-            all_times = times if self._times is None else self._times.unionByName(times)
-            self._times = all_times.localCheckpoint()
-
-
-class MemorySequences:
-    """Recorded sequences in memory."""
+    version = None
 
     def __init__(self) -> None:
         self._rows: DataFrame | None = None
 
-    @property
-    def version(self) -> None:
-        """Return None, because there is no table with a version."""
-        return None
-
     def has_rows(self, started_at: int) -> bool:
-        """Return whether there are sequences."""
+        """Return whether there are rows."""
         return self._rows is not None and not self._rows.isEmpty()
 
     def read_rows(self) -> DataFrame | None:
         """Return the recorded rows; None if there are none."""
         return self._rows
+
+
+class MemoryTimes(MemoryRows):
+    """Recorded load times in memory."""
+
+    def save_times(self, times: DataFrame, *, full: bool, needed: bool) -> None:
+        """Add times if they are needed; ``full`` deletes those of a history that is replaced."""
+        if full and self._rows is not None:
+            self._rows = times.localCheckpoint()
+        elif needed:
+            all_times = times if self._rows is None else self._rows.unionByName(times)
+            self._rows = all_times.localCheckpoint()
+
+
+class MemorySequences(MemoryRows):
+    """Recorded sequences in memory."""
 
     def save_rows(self, rows: DataFrame, *, full: bool, since: datetime | None) -> None:
         """Add rows; ``full`` deletes all others, ``since`` those that were loaded before."""

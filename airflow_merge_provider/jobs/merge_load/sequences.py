@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
@@ -27,13 +27,11 @@ SEQUENCES = "sequences"
 LOADED_AT = f"{PREFIX}loaded_at"
 # Late rows are compared with the deletion of their key for this long.
 TOMBSTONE_DAYS = 90
-_SEQUENCES_SUFFIX = "__sequences"
-_SEQUENCES_OWNER = "merge_load_sequences"
 _BEST = f"{PREFIX}best"
 
 
-class Sequences(Protocol):
-    """The recorded sequence values of a target."""
+class RecordedRows(Protocol):
+    """Rows that a target does not show, and that later loads need."""
 
     @property
     def version(self) -> int | None:
@@ -45,12 +43,18 @@ class Sequences(Protocol):
     def read_rows(self) -> DataFrame | None:
         """Return the recorded rows; None if there are none."""
 
+
+class Sequences(RecordedRows, Protocol):
+    """The recorded sequence values of a target."""
+
     def save_rows(self, rows: DataFrame, *, full: bool, since: datetime | None) -> None:
         """Add rows; ``full`` drops all others, ``since`` drops those that were loaded before it."""
 
 
-class SequencesTable:
-    """The side table of sequence values that belongs to a target."""
+class RecordedTable:
+    """The side table of recorded rows that belongs to a target; ``name`` is the end of its name."""
+
+    name: ClassVar[str]
 
     def __init__(
         self, spark: SparkSession, target: Dataset, previous: PreviousRun | None, options: WriteOptions
@@ -59,19 +63,26 @@ class SequencesTable:
 
     @property
     def version(self) -> int | None:
-        """The version that the target's commit has to record; None if there is none."""
         return self._table.version
 
     def has_rows(self, started_at: int) -> bool:
-        """Return whether there are rows that a full load replaces; it started at a time in microseconds."""
         return self._table.has_rows(started_at)
 
     def read_rows(self) -> DataFrame | None:
-        """Return the recorded rows; None if there are none."""
         return self._table.read_rows()
 
+    @cached_property
+    def _table(self) -> SideTable:
+        dataset, owner = self._target.with_suffix(f"__{self.name}"), f"merge_load_{self.name}"
+        return SideTable.open(self._spark, dataset, owner, self.name, self._previous, options=self._options)
+
+
+class SequencesTable(RecordedTable):
+    """The side table of sequence values that belongs to a target."""
+
+    name = SEQUENCES
+
     def save_rows(self, rows: DataFrame, *, full: bool, since: datetime | None) -> None:
-        """Add rows; ``full`` drops all others, ``since`` drops those that were loaded before it."""
         recorded_rows = None if full else self.read_rows()
         if recorded_rows is not None and since is not None:
             is_old = quote_column(LOADED_AT) < moment_column(since)
@@ -82,13 +93,6 @@ class SequencesTable:
             self._table.replace_rows(rows)
         else:
             self._table.append_rows(rows, new_columns=True)
-
-    @cached_property
-    def _table(self) -> SideTable:
-        dataset = self._target.with_suffix(_SEQUENCES_SUFFIX)
-        return SideTable.open(
-            self._spark, dataset, _SEQUENCES_OWNER, SEQUENCES, self._previous, options=self._options
-        )
 
 
 def drop_outdated(

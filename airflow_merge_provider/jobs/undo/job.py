@@ -156,7 +156,7 @@ class _Undo(JobRun):
         check_target_form(removal.config, stored.schema.jsonValue()["fields"], self.target.id)
         with self.reporter.progress.time_step("compare"):
             load = RemovedLoad(removal, stored, sequences, held)
-            counted_changes, remaining_times = load.find_changes(times.read_times())
+            counted_changes, remaining_times = load.find_changes(times.read_rows())
             remaining_sequences = load.list_remaining_sequences()
         versions = {kind: counted_changes.counts.get(kind, 0) for kind in VERSION_KINDS}
         self.reporter.add_warnings(removal.list_warnings(versions["opened"]))

@@ -53,7 +53,7 @@ def remove_load(table: Loads, run_id: str) -> dict[str, int]:
     assert removal is not None
     with ExitStack() as held:
         load = RemovedLoad(removal, target.read_rows(), target.sequences, held)
-        changes, times = load.find_changes(target.times.read_times())
+        changes, times = load.find_changes(target.times.read_rows())
         sequences = load.list_remaining_sequences()
         target.commit_changes(changes, {"token": {"run_id": "undo"}}, full=False, shape=None)
         if times is not None:

@@ -13,17 +13,14 @@ from datetime import datetime
 from functools import cached_property
 from typing import Protocol
 
-from pyspark.sql import Column, DataFrame, SparkSession, functions as F
+from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import DateType, StructField, TimestampNTZType, TimestampType
 
-from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_load.load import collect_columns
 from airflow_merge_provider.core.merge_load.requirements import PREFIX
 from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN, Scd2Config
-from airflow_merge_provider.core.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.delta.side_table import SideTable
-from airflow_merge_provider.jobs.delta.writer import WriteOptions
 from airflow_merge_provider.jobs.merge_load.changes import (
     DELETE,
     INSERT,
@@ -45,58 +42,35 @@ from airflow_merge_provider.jobs.merge_load.scd2.intervals import (
     list_pins,
     list_stored_events,
 )
-from airflow_merge_provider.jobs.merge_load.sequences import Sequences, drop_outdated, list_sequences
+from airflow_merge_provider.jobs.merge_load.sequences import (
+    RecordedRows,
+    RecordedTable,
+    Sequences,
+    drop_outdated,
+    list_sequences,
+)
 from airflow_merge_provider.jobs.merge_load.staging import FLAGGED, TRACKED, StagedLoad, keep_rows
 from airflow_merge_provider.jobs.spark.expressions import add_columns
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
 TIMES = "times"
-_TIMES_SUFFIX = "__times"
-_TIMES_OWNER = "merge_load_times"
 # The mark in the metadata of a write that removes a time, which counts only if the target names the version.
 _REMOVES_TIME = "removes_time"
 
 
-class LoadTimes(Protocol):
+class LoadTimes(RecordedRows, Protocol):
     """The load times that a target's history does not show."""
 
-    @property
-    def version(self) -> int | None:
-        """The version that the target's commit has to record; None if there is none."""
-
-    def has_rows(self, started_at: int) -> bool:
-        """Return whether there are times that a full load replaces; it started at a time in microseconds."""
-
-    def read_times(self) -> DataFrame | None:
-        """Return the recorded times; None if there are none."""
-
     def save_times(self, times: DataFrame, *, full: bool, needed: bool) -> None:
         """Add times if they are needed; ``full`` drops those of a history that is replaced."""
 
 
-class TimesTable:
+class TimesTable(RecordedTable):
     """The side table of recorded times that belongs to a target."""
 
-    def __init__(
-        self, spark: SparkSession, target: Dataset, previous: PreviousRun | None, options: WriteOptions
-    ) -> None:
-        self._spark, self._target, self._previous, self._options = spark, target, previous, options
-
-    @property
-    def version(self) -> int | None:
-        """The version that the target's commit has to record; None if there is none."""
-        return self._table.version
-
-    def has_rows(self, started_at: int) -> bool:
-        """Return whether there are times that a full load replaces; it started at a time in microseconds."""
-        return self._table.has_rows(started_at)
-
-    def read_times(self) -> DataFrame | None:
-        """Return the recorded times; None if there are none."""
-        return self._table.read_rows()
+    name = TIMES
 
     def save_times(self, times: DataFrame, *, full: bool, needed: bool) -> None:
-        """Add times if they are needed; ``full`` drops those of a history that is replaced."""
         if needed and not full:
             self._table.append_rows(times)
         elif needed or (full and self._table.latest_version is not None):
@@ -113,9 +87,7 @@ class TimesTable:
         If the target was restored, it is the version that the restored run recorded: later times are
         reverted. So is the removal of a time by an undo that did not commit to the target.
         """
-        previous = self._previous
-        dataset = self._target.with_suffix(_TIMES_SUFFIX)
-        table = SideTable.open(self._spark, dataset, _TIMES_OWNER, TIMES, previous, options=self._options)
+        table, previous = super()._table, self._previous
         if previous is None or not previous.is_restored:
             table.version = table.find_version_before(_REMOVES_TIME)
         return table
@@ -201,7 +173,7 @@ class History:
         times = rows.select(*refer_to_columns(naming.keys), TIME)
         if config.on_late == "error":
             return replace(self.compare_versions(events, key_versions), sequences=sequences)
-        recorded_times = None if versions is None else self.memory.read_times()
+        recorded_times = None if versions is None else self.memory.read_rows()
         if recorded_times is not None:
             events.append(list_pins(recorded_times.join(times, list(naming.keys), "left_semi"), naming))
             times = times.join(recorded_times, [*naming.keys, TIME], "left_anti")

@@ -68,7 +68,7 @@ class LateArrivals:
         """
         naming = self.history.naming
         key_times = keys.select(*self._names)
-        recorded_times = self.history.memory.read_times()
+        recorded_times = self.history.memory.read_rows()
         if recorded_times is None:
             return []
         for frame in self._next_times(differing_load, key_versions, recorded_times):
@@ -116,7 +116,7 @@ class LateArrivals:
         history = self.history
         if isinstance(history.config.scope, tuple) and history.config.on_late == "error":
             return [], False
-        recorded_times = history.memory.read_times()
+        recorded_times = history.memory.read_rows()
         if recorded_times is None:
             return [], False
         later_rows = recorded_times.where(quote_column(TIME) >= self._now)

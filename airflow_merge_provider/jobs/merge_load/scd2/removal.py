@@ -49,7 +49,7 @@ class RemainingTimes:
         """Return whether there are remaining times."""
         return self.times is not None and not self.times.isEmpty()
 
-    def read_times(self) -> DataFrame | None:
+    def read_rows(self) -> DataFrame | None:
         """Return the remaining times."""
         return self.times
 
@@ -126,7 +126,7 @@ class RemovedLoad:
         self, history: History, previous_rows: DataFrame, keys: DataFrame, key_versions: DataFrame
     ) -> Sequence[DataFrame]:
         """Return the events until which the state before is valid: the later loads of each key."""
-        remaining_times = history.memory.read_times()
+        remaining_times = history.memory.read_rows()
         if history.config.mode == "snapshot":
             load = StagedLoad(
                 previous_rows,
