@@ -102,8 +102,11 @@ const [first] = pages[0].querySelectorAll('[role="tab"]');
 first.dispatchEvent(new frames[0].contentWindow.KeyboardEvent("keydown", { key: "End" }));
 const chosen = pages[0].querySelector('[aria-selected="true"]').textContent;
 const links = [...pages[4].querySelectorAll("a")].map((anchor) => anchor.getAttribute("href"));
+pages[5].querySelector("#panel button").click();
+while (isBusy(frames[5])) await new Promise((resolve) => { setTimeout(resolve, 100); });
+const undone = text(frames[5]);
 const answer = document.createElement("pre");
-answer.append(JSON.stringify({ lines, drawn, chosen, links }));
+answer.append(JSON.stringify({ lines, drawn, chosen, links, undone }));
 document.body.replaceChildren(answer);
 """
 EXPLAIN_SCRIPT = """
@@ -200,6 +203,10 @@ def test_the_page_of_a_dataset(tmp_path: Path) -> None:
     assert answer["chosen"] == "Undo"
     assert "dataset.html?asset_id=8" in answer["links"]
     assert all(width <= 400 for _, _, width in answer["lines"]), answer["lines"]
+    # The rows that an undo takes back, from the newest version to the one before the run.
+    assert all(part in answer["undone"] for part in ("1 updated, 1 deleted.", "status = shipped", "new")), (
+        answer["undone"]
+    )
 
 
 def test_the_pages_lead_to_the_page_of_a_dataset(monkeypatch: pytest.MonkeyPatch) -> None:

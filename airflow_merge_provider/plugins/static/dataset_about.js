@@ -77,15 +77,18 @@ export async function showWaiting({ dataset, show }, { offset = 0 } = {}) {
     !bins.length && !rejected ? el("p", { class: "quiet" }, "Nothing waits, and no row was rejected.") : null));
 }
 
-/** Show the command that undoes the newest run in force, and the one that shows what it would do. */
-export async function showUndo({ dataset, show }) {
+/** Show the rows that an undo of the newest run in force takes back, and its commands. */
+export async function showUndo({ dataset, open, show }) {
   const { runs } = await ask(`/${dataset.asset_id}/runs`);
   const run = runs.find(({ kind, undone }) => kind === "run" && undone === false);
   if (!run) return show(el("p", { class: "quiet" }, "None of the newest runs can be undone."));
   // In single quotes, a shell takes every character as it is.
   const command = `airflow_merge_provider undo '${(dataset.location ?? "").replaceAll("'", "'\\''")}'`;
+  // The rows of a table without a version before the run are all removed.
+  const rows = dataset.is_table && run.version > 0 ? el("button", { type: "button" }, "Show the rows that it takes back") : null;
+  rows?.addEventListener("click", () => open("changes", { first: dataset.version, last: run.version - 1 }));
   show(el("div", { class: "cards" },
     card(`The newest run in force is run ${plain(run.number)}, version ${plain(run.version)}`,
-      el("p", {}, run.sentence ? `${run.sentence}.` : ""), el("p", {}, "An undo restores the rows, the source offsets and the side tables of before the run. Show what it would do:"),
+      el("p", {}, run.sentence ? `${run.sentence}.` : ""), el("p", {}, "An undo restores the rows, the source offsets and the side tables of before the run. "), rows, el("p", {}, "Show what it would do:"),
       copied(`${command} --dry-run`), el("p", {}, "Undo it:"), copied(command))));
 }
