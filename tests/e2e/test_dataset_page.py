@@ -192,7 +192,13 @@ def test_the_page_of_a_dataset(tmp_path: Path) -> None:
         ),
         "changes": ("1 inserted, 1 updated.", "status = new", "shipped", "Rows 1 to 2 of 2"),
         "find": ("Timeline, newest first", "status = new → shipped", "new_orders version 1"),
-        "waiting": ("Rejected rows (1)", "<b>broken</b>", f"{tmp_path}/orders__rejected"),
+        "waiting": (
+            "Approvals (1)",
+            "would insert 20",
+            "Rejected rows (1)",
+            "<b>broken</b>",
+            f"{tmp_path}/orders__rejected",
+        ),
         "about": ("primary_key", "QueryBuilder", "spark.read", "import duckdb", "key"),
         "undo": ("run 2, version 1", f"airflow_merge_provider undo '{tmp_path}/orders' --dry-run"),
     }

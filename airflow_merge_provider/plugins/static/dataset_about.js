@@ -1,6 +1,8 @@
 // What a dataset is and how to read it, what waits, and how to undo its newest run.
 
-import { ask, el, exact, plain, time, words } from "./page.js";
+import { ask, el, exact, link, plain, taskPath, time, words } from "./page.js";
+import { listApprovals } from "./dataset_runs.js";
+import { changes } from "./status.js";
 
 function card(title, ...content) {
   return el("section", { class: "card wide" }, el("h2", {}, title), content);
@@ -60,8 +62,10 @@ export async function showAbout({ dataset, show }) {
 }
 
 export async function showWaiting({ dataset, show }, { offset = 0 } = {}) {
-  const page = await ask(`/${dataset.asset_id}/waiting`, { offset });
+  const [page, approvals] = await Promise.all([ask(`/${dataset.asset_id}/waiting`, { offset }), listApprovals(dataset)]);
   const { bins, bin_count, rejected } = page;
+  const approvalLines = approvals.map((run) => el("tr", {},
+    el("td", { class: "nowrap" }, link(taskPath(run), time(run.timestamp), run.run_id)), el("td", {}, changes(run, plain))));
   const binLines = bins.map(({ bin, group, since, files, expected_files, records, bytes }) => el("tr", {},
     [bin, group ?? "", time(since), expected_files ? `${plain(files)} of ${plain(expected_files)} files` : `${plain(files)} files`, `${plain(records)} records`, `${plain(bytes)} bytes`]
       .map((cell) => el("td", {}, cell))));
@@ -69,12 +73,13 @@ export async function showWaiting({ dataset, show }, { offset = 0 } = {}) {
   const next = el("button", { type: "button" }, "Next rows");
   next.addEventListener("click", () => showWaiting({ dataset, show }, { offset: rejected.next }));
   show(el("div", { class: "cards" },
+    approvals.length ? card(`Approvals (${plain(approvals.length)})`, el("table", {}, el("tbody", {}, approvalLines))) : null,
     bins.length ? card(`Open bins (${plain(bin_count)})`, el("table", {}, el("tbody", {}, binLines))) : null,
     rejected ? card(`Rejected rows (${plain(rejected.count)})`, el("p", { class: "quiet" }, "All of them are in ", el("code", {}, rejected.uri), "."),
       el("table", {}, el("thead", {}, el("tr", {}, names.map((name) => el("th", {}, name)))),
         el("tbody", {}, rejected.rows.map((row) => el("tr", {}, names.map((name) => el("td", {}, exact(row[name] ?? null))))))),
       rejected.next ? next : null) : null,
-    !bins.length && !rejected ? el("p", { class: "quiet" }, "Nothing waits, and no row was rejected.") : null));
+    !approvals.length && !bins.length && !rejected ? el("p", { class: "quiet" }, "Nothing waits, and no row was rejected.") : null));
 }
 
 /** Show the rows that an undo of the newest run in force takes back, and its commands. */

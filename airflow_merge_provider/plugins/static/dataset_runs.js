@@ -22,6 +22,12 @@ async function listOpen(tasks) {
   return { pending, instances };
 }
 
+/** Return the runs of a dataset that wait for the approval of a person. */
+export async function listApprovals({ tasks }) {
+  const { pending } = await listOpen(tasks ?? []).catch(() => ({ pending: [] }));
+  return pending.filter((run) => outcome(run).status === "waiting");
+}
+
 const keyOf = ({ dag_id, run_id, task_id, map_index }) => runKey({ dag_id, run_id, task_id, map_index });
 const changed = ({ rows }) => (KINDS.some((name) => rows[name] === null) ? null : KINDS.reduce((sum, name) => sum + rows[name], 0));
 
