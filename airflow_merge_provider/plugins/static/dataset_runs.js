@@ -51,15 +51,14 @@ function row(run, { open }) {
   const facts = [run.number ? `run ${plain(run.number)}` : null, run.approved_by ? `approved by ${run.approved_by}` : null];
   const isTask = run.dag_id && run.run_id && run.dag_id !== COMMAND_LINE;
   const by = isTask ? `${run.dag_id} · ${run.task_id}` : run.run_id;
-  const isShown = run.version > 0 && KINDS.some((name) => run.rows?.[name] !== 0);
+  const isShown = run.version > 0 && KINDS.some((name) => run.rows?.[name] !== 0) && !run.pending && !["state", "maintenance"].includes(run.kind);
   const button = el("button", { type: "button", class: "plain" }, "changed rows");
   button.addEventListener("click", () => open("changes", { first: run.version - 1, last: run.version }));
   return el("tr", { id: run.pending ? null : `version-${run.version}`, tabindex: "-1" },
     el("td", { class: "nowrap" }, isTask ? link(taskPath(run), time(run.time), run.run_id) : time(run.time)),
     el("td", {}, badge(status(run))),
-    el("td", {}, sentence(run), el("div", { class: "quiet" }, [by, ...facts].filter(Boolean).join(" · "))),
-    el("td", { class: "number" }, run.pending ? "" : plain(run.version)),
-    el("td", {}, isShown && !run.pending && run.kind !== "state" && run.kind !== "maintenance" ? button : null));
+    el("td", {}, sentence(run), el("div", { class: "quiet" }, [by, ...facts].filter(Boolean).join(" · "), isShown ? [" · ", button] : null)),
+    el("td", { class: "number" }, run.pending ? "" : plain(run.version)));
 }
 
 function plots(runs, instances) {
@@ -96,7 +95,7 @@ export async function showRuns({ dataset, show, open }) {
     const gaps = pending.filter((run) => !committed.has(keyOf(run)) && new Date(run.timestamp) >= oldest)
       .map((run) => ({ ...run, pending: run, time: run.timestamp }));
     const lines = [...runs, ...gaps].sort((a, b) => new Date(b.time) - new Date(a.time) || (b.version ?? 0) - (a.version ?? 0));
-    const titles = ["Time", "Result", "What it did", "Version", ""];
+    const titles = ["Time", "Result", "What it did", "Version"];
     const table = el("table", {},
       el("thead", {}, el("tr", {}, titles.map((title) => el("th", { class: title === "Version" ? "number" : "" }, title)))),
       el("tbody", {}, lines.map((run) => row(run, { open }))));
