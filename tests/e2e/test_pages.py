@@ -306,6 +306,44 @@ def test_the_pages_read_all_results(monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_status(page, "orders") == "Fresh", "the last load is found behind the dry runs"
 
 
+def test_the_list_is_searched_sorted_and_paged(read_one_run: Any) -> None:
+    """Of 1,000 datasets a hundred are shown at once; a title sorts by its column, and once more reversed."""
+    script = """
+    import { list } from "./datasets.js";
+    const run = { dag_id: "d", run_id: "r", task_id: "t", map_index: -1, timestamp: "2026-11-30" };
+    const statuses = [{ kind: "good", text: "Fresh" }, { kind: "bad", text: "Failed" }];
+    const entries = [...Array(1000).keys()].map((number) => ({
+      dataset: `d${number}`, uri: `/lake/d${number}`, version: number % 7,
+      runs: [{ ...run, report: null, keys: [] }],
+      status: { ...statuses[Number(number % 500 === 3)], load: null, run },
+    }));
+    const start = performance.now();
+    document.body.append(...list(entries));
+    const seconds = (performance.now() - start) / 1000;
+    const [search, status] = document.querySelectorAll("input, select");
+    const names = () => [...document.querySelectorAll("tbody b")].map((name) => name.textContent);
+    const lines = [names().length, names()[0]];
+    const title = (name) => [...document.querySelectorAll("th")].find((one) => one.textContent === name);
+    const click = (name) => { title(name).querySelector("button").click(); return names()[0]; };
+    lines.push(click("Version"), title("Version").ariaSort, click("Version"));
+    lines.push(click("Status"), click("Dataset"));
+    document.querySelector("section ~ button").click();
+    lines.push(names().length);
+    search.value = "LAKE/D99";
+    search.dispatchEvent(new Event("input"));
+    lines.push(names().length, document.querySelector("p.quiet").textContent);
+    status.value = "Failed";
+    status.dispatchEvent(new Event("change"));
+    lines.push(names().length, seconds < 1);
+    document.body.replaceChildren(JSON.stringify(lines));
+    """
+
+    shown = json.loads(read_one_run("script.html", script))
+
+    sorted_names = ["d6", "descending", "d0", "d3", "d0"]
+    assert shown == [100, "d0", *sorted_names, 200, 11, "11 of 1,000 datasets", 0, True]
+
+
 def test_a_switch_shows_internal_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rows of a plan have the columns of the business; a switch shows internal columns, too."""
     row = {"_hash": "h", "_deleted": True, "city": "Oslo"}

@@ -1,13 +1,8 @@
 // The rows that differ between two versions of a dataset.
 
-import { ask, badge, el, exact, plain, words } from "./page.js";
+import { ask, badge, el, exact, field, plain, words } from "./page.js";
 
 const KINDS = { inserted: "good", updated: "warn", deleted: "bad" };
-
-/** Return a labelled control of a form. */
-export function field(text, control) {
-  return el("label", { class: "field" }, el("span", { class: "quiet" }, text), control);
-}
 
 /** Return the values of a row before and after a change, one line for each column that differs. */
 export function values(before, after) {

@@ -2,7 +2,7 @@
 
 import { ask, badge, el, exact, plain, time } from "./page.js";
 import { drawMembers, drawVersions } from "./plot.js";
-import { field, values } from "./dataset_changes.js";
+import { values } from "./dataset_changes.js";
 
 function card(title, ...content) {
   return el("section", { class: "card wide" }, el("h2", {}, title), content);

@@ -1,11 +1,13 @@
 // The page of every dataset that merges in this Airflow write: how it is, its last load and its runs.
 
 import {
-  api, badge, datasetPath, el, joinInstances, link, listInstances, listRuns, plain, readPages, readRun, show, sortNewest, taskKey, taskPath, time, trouble,
+  api, badge, datasetPath, el, field, joinInstances, link, listInstances, listRuns, plain, readPages, readRun, show, sortNewest, taskKey, taskPath, time, trouble,
 } from "./page.js";
 import { changes, datasetStatus, firstProblem, outcome } from "./status.js";
 
 const SHOWN = 12;
+// The datasets that the list shows at once.
+const SHOWN_ROWS = 100;
 // The results that are read of one task at most, to find its last load and all of its targets.
 const READ = 120;
 const OPERATORS = ["MergeSource", "MergeEngine", "Scd2", "DeleteInsert", "Upsert", "MergeRecord", "Joiner", "Undo"]
@@ -75,15 +77,19 @@ function detail({ run, text }) {
   return run.failure ? firstProblem(run) : outcome(run).text;
 }
 
-function row({ name, runs }) {
-  const status = datasetStatus(runs);
-  const { load, run } = status;
+/** Return what the list shows of a dataset, and by what it is searched and sorted. */
+function describe({ name, runs }) {
   const target = runs.map(({ report }) => report?.target).find(Boolean);
   const dataset = target?.dataset ?? runs[0].failure?.dataset ?? name;
   const newest = runs.find(({ report, failure }) => Number.isInteger(failure?.version) || (report && !report.dry_run));
   const version = newest?.failure?.version ?? newest?.report?.target?.version;
+  return { dataset, uri: target?.uri ?? dataset, version, status: datasetStatus(runs), runs };
+}
+
+function row({ dataset, uri, version, status, runs }) {
+  const { load, run } = status;
   return el("tr", {},
-    el("td", {}, el("a", { href: datasetPath(run) }, el("b", {}, dataset)), target && target.uri !== dataset ? [el("br"), el("code", { class: "quiet" }, target.uri)] : null),
+    el("td", {}, el("a", { href: datasetPath(run) }, el("b", {}, dataset)), uri !== dataset ? [el("br"), el("code", { class: "quiet" }, uri)] : null),
     el("td", {}, link(taskPath(run), badge(status)), el("div", { class: "quiet short" }, detail(status))),
     el("td", { class: "number" }, plain(version)),
     load
@@ -91,6 +97,58 @@ function row({ name, runs }) {
       : el("td", { class: "quiet" }, "–"),
     el("td", { class: "quiet" }, load ? changes(load, plain) || "no row changed" : ""),
     el("td", {}, dots(runs)));
+}
+
+// What a column is sorted by, and whether it begins with the largest.
+const ORDERS = {
+  Dataset: [({ dataset }) => dataset.toLowerCase()],
+  Status: [({ status }) => ["bad", "warn", "good", ""].indexOf(status.kind)],
+  Version: [({ version }) => version ?? -1, true],
+  "Last load": [({ status }) => status.load?.timestamp ?? "", true],
+};
+
+/** Return the table of datasets, which can be searched, sorted and paged, with its controls. */
+export function list(entries) {
+  const search = el("input", { type: "search" });
+  const chosen = el("select", {}, ["all", ...new Set(entries.map(({ status }) => status.text))].map((text) => el("option", {}, text)));
+  const body = el("tbody", {});
+  const more = el("button", { type: "button" }, "More datasets");
+  const extent = el("p", { class: "quiet", "aria-live": "polite" });
+  const order = { name: null, isReversed: false };
+  let count = SHOWN_ROWS;
+  const render = () => {
+    const text = search.value.toLowerCase();
+    const matches = entries.filter(({ dataset, uri, status }) =>
+      `${dataset} ${uri}`.toLowerCase().includes(text) && ["all", status.text].includes(chosen.value));
+    if (order.name) {
+      const [read, isDescending] = ORDERS[order.name];
+      const sign = order.isReversed === Boolean(isDescending) ? 1 : -1;
+      matches.sort((a, b) => (read(a) === read(b) ? 0 : read(a) < read(b) ? -sign : sign));
+    }
+    body.replaceChildren(...matches.slice(0, count).map(row));
+    extent.replaceChildren(matches.length < entries.length ? `${plain(matches.length)} of ${plain(entries.length)} datasets` : "");
+    more.hidden = matches.length <= count;
+  };
+  const restart = () => { count = SHOWN_ROWS; render(); };
+  search.addEventListener("input", restart);
+  chosen.addEventListener("change", restart);
+  more.addEventListener("click", () => { count += SHOWN_ROWS; render(); });
+  const titles = ["Dataset", "Status", "Version", "Last load", "Rows", "Runs"].map((name) => {
+    const title = el("th", { class: name === "Version" ? "number" : "" }, name in ORDERS ? el("button", { type: "button", class: "plain" }, name) : name);
+    title.addEventListener("click", () => {
+      if (!(name in ORDERS)) return;
+      Object.assign(order, { name, isReversed: order.name === name && !order.isReversed });
+      titles.forEach((other) => other.removeAttribute("aria-sort"));
+      title.setAttribute("aria-sort", order.isReversed === Boolean(ORDERS[name][1]) ? "ascending" : "descending");
+      render();
+    });
+    return title;
+  });
+  render();
+  return [
+    el("div", { class: "controls" }, field("name contains", search), field("status", chosen)), extent,
+    el("section", { class: "card" }, el("table", {}, el("thead", {}, el("tr", {}, titles)), body)), more,
+  ];
 }
 
 async function collect() {
@@ -110,15 +168,13 @@ async function start() {
     if (!datasets.length) {
       return show(title, el("p", { class: "empty quiet" }, "No merge has run yet. This page lists every dataset that a merge writes."));
     }
-    const names = ["Dataset", "Status", "Version", "Last load", "Rows", "Runs"];
-    const titles = names.map((name) => el("th", { class: name === "Version" ? "number" : "" }, name));
     const extent = `${isComplete ? "from" : "from the newest"} ${plain(count)} ${count === 1 ? "run" : "runs"}`;
     show(title,
       el("p", { class: "under" }, `${plain(datasets.length)} ${datasets.length === 1 ? "dataset" : "datasets"}, ${extent}`),
-      el("section", { class: "card" }, el("table", {}, el("thead", {}, el("tr", {}, titles)), el("tbody", {}, datasets.map(row)))));
+      list(datasets.map(describe)));
   } catch (error) {
     trouble(error);
   }
 }
 
-start();
+if (document.getElementById("page")) start();

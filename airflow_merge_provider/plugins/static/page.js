@@ -51,6 +51,11 @@ export function badge({ kind, text }) {
   return el("span", { class: `badge ${kind}` }, text);
 }
 
+/** Return a labelled control of a form. */
+export function field(text, control) {
+  return el("label", { class: "field" }, el("span", { class: "quiet" }, text), control);
+}
+
 export function isObject(value) {
   return value !== null && typeof value === "object" && !Array.isArray(value);
 }
