@@ -1,6 +1,6 @@
 // A search by key: what made a row, a golden record, a version of a history or a merged file, and its timeline.
 
-import { ask, badge, el, exact, plain, time } from "./page.js";
+import { ask, badge, el, exact, field, plain, time } from "./page.js";
 import { drawMembers, drawVersions } from "./plot.js";
 import { values } from "./dataset_changes.js";
 
