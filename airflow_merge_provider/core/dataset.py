@@ -64,6 +64,22 @@ class Dataset:
         table = None if self.table is None else f"{self.table}{suffix}"
         return replace(self, id=f"{self.id}{suffix}", path=path, table=table)
 
+    def name_neighbour(self, other: Dataset) -> str:
+        """Return a reference to another dataset: its ID if it is in the same folder, which may be moved.
+
+        >>> Dataset("t", path="/lake/t").name_neighbour(Dataset("log", path="/lake/log"))
+        'log'
+        """
+        return other.id if other.path in {None, f"{self._folder}/{other.id}"} else other.uri
+
+    def find_neighbour(self, name: str) -> Dataset:
+        """Return the dataset to which ``name_neighbour`` has returned a reference."""
+        return resolve_dataset(name, self._folder)
+
+    @property
+    def _folder(self) -> str | None:
+        return None if self.path is None else self.path.rpartition("/")[0]
+
 
 class Location(NamedTuple):
     """The parts of a location: the store, the host or bucket (empty if there is none), and the path."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
+from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.population import FLAG
 from airflow_merge_provider.core.report import Details
@@ -350,7 +350,7 @@ def list_side_tables(
 
 def _locate(target: Dataset, name: str, locations: Mapping[str, str]) -> Dataset | None:
     if name in locations:
-        return resolve_dataset(locations[name], None, at=name)
+        return target.find_neighbour(locations[name])
     if name in _NAMED_BY_USERS:
         return None
     return target.with_suffix(_SUFFIXES.get(name, name if name.startswith("__") else f"__{name}"))

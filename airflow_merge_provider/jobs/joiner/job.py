@@ -222,7 +222,7 @@ class JoinRun(JobRun):
         with self.reporter.progress.time_step("write unmatched rows"):
             written = table.replace_rows(self.unmatched_rows)
         state[SIDE_TABLE_VERSIONS] = {UNMATCHED_OWNER: table.version}
-        state[SIDE_TABLE_LOCATIONS] = {UNMATCHED_OWNER: table.dataset.uri}
+        state[SIDE_TABLE_LOCATIONS] = {UNMATCHED_OWNER: self.target.dataset.name_neighbour(table.dataset)}
         return written.rows or 0
 
 

@@ -250,7 +250,8 @@ class FoldRun(JobRun):
     def _build_state(self, result: RunResult) -> dict[str, Any]:
         """Return the state for the next run: run metadata, source offsets and immutable settings."""
         previous_state = {} if self.request.full_refresh else self.decision.state
-        changelog = self.target.changelog
+        changelog, name = self.target.changelog, self.target.dataset.name_neighbour
+        locations = {} if changelog is None else {changelog.owner: name(changelog.dataset)}
         other_offsets = [offset for offset in read_offsets(previous_state) if offset != self.decision.offset]
         other_uris = {offset.uri for offset in other_offsets}
         configs = {
@@ -263,7 +264,7 @@ class FoldRun(JobRun):
             "configs": {**configs, self.source.pinned.dataset.uri: self.request.config},
             **self.decision.build_batches(),
             SIDE_TABLE_VERSIONS: self._list_side_table_versions(),
-            **({} if changelog is None else {SIDE_TABLE_LOCATIONS: {changelog.owner: changelog.dataset.uri}}),
+            SIDE_TABLE_LOCATIONS: locations,
         }
 
     def _find_storage(self) -> Mapping[str, int] | None:

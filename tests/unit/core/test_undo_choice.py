@@ -13,7 +13,7 @@ from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.reporter import Progress, RunReporter
 from airflow_merge_provider.core.table_history import HistoryEntry, Lineage, trace_lineage
-from airflow_merge_provider.core.undo.choice import UndoChoice, choose_undo
+from airflow_merge_provider.core.undo.choice import UndoChoice, choose_undo, list_side_tables
 from airflow_merge_provider.core.undo.config import COUNTS, UndoConfig
 from airflow_merge_provider.core.undo.decision import UndoDecision
 
@@ -224,3 +224,23 @@ def test_all_commits_of_a_run_are_undone_together() -> None:
     # An undo in a DAG run of the same ID is not one of its loads.
     choice = choose(build_run(0), build_run(1), build_undo(2, 0), build_run(3, "u2"), run="u2")
     assert (choice.version, [run.version for run in choice.undone]) == (2, [3])
+
+
+def test_side_tables_are_beside_a_target_that_was_moved() -> None:
+    """A table in the folder of its target moves with it; one elsewhere, or in a catalog, stays."""
+    target = Dataset("t", path="/new/t")
+    for other, uri in (
+        (Dataset("log", path="/old/log"), "/new/log"),
+        (Dataset("/logs/log", path="/logs/log"), "/logs/log"),
+        (Dataset("lake.logs.log", table="lake.logs.log"), "table:lake.logs.log"),
+    ):
+        name = Dataset("t", path="/old/t").name_neighbour(other)
+        states = [
+            {
+                "side_table_versions": {"joiner_unmatched": version},
+                "side_table_locations": {"joiner_unmatched": name},
+            }
+            for version in (3, 2)
+        ]
+        (side_table,) = list_side_tables(target, states[0], states[1], None)
+        assert (side_table.dataset.uri, side_table.version) == (uri, 2)
