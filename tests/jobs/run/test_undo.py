@@ -15,6 +15,9 @@ from airflow_merge_provider.before_spark import find_result
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.reporter import Progress
+from airflow_merge_provider.core.table_history import trace_lineage
+from airflow_merge_provider.core.undo.choice import choose_undo
+from airflow_merge_provider.core.undo.config import UndoConfig
 from airflow_merge_provider.explain.dispatch import list_history
 from airflow_merge_provider.explain.model.commits import CommitRef
 from airflow_merge_provider.jobs.joiner import job as joiner
@@ -174,21 +177,22 @@ def test_the_next_run_does_the_work_of_an_undone_run(spark: SparkSession, tmp_pa
     lake.run()
     used_numbers = lake.read_numbers()
     second, values, number = lake.read_tables(), lake.read_tables(numbers=False), lake.runs
-    commits = [CommitRef.from_entry(entry) for entry in list_history("t", str(tmp_path), 10)]
-    compactions = [("", None)] * (name == "compacted")
-    assert [(commit.kind, commit.token.get("run_id")) for commit in commits if commit.version > 0] == [
-        *compactions,
-        ("run", "r2"),
-    ]
+    history = list_history("t", str(tmp_path), 10)
+    commits = [CommitRef.from_entry(entry) for entry in history]
+    assert [commit.token.get("run_id") for commit in commits if commit.kind == "run"] == ["r2", "r1"]
     assert (commits[0].operation == "REORG") == (name == "compacted")
-    choices = ({}, {"run": "r2"}, {"run": str(commits[-2].state["number"])}, {"to_version": 0})
+    number_of_run = str(commits[-2].state["number"])
+    for choice in ({}, {"run": "r2"}, {"run": number_of_run}, {"to_version": 0}):
+        config = UndoConfig(target="t", **choice)
+        chosen = choose_undo(config, CONFIGS[name][0], history, trace_lineage(history, lambda _: None))
+        assert chosen is not None
+        assert (chosen.version, [run.version for run in chosen.undone]) == (0, [1])
+        assert chosen.list_warnings() == []
 
-    plans = [lake.undo(until="transform", **choice) for choice in choices]
+    planned = lake.undo(until="transform")
     report = lake.undo("undo")
 
-    assert [(plan["counts"], plan["details"], plan["warnings"]) for plan in plans] == [
-        (report["counts"], report["details"], [])
-    ] * len(choices)
+    assert planned["counts"] == report["counts"]
     assert report["run_mode"] == "undo"
     assert report["counts"]["runs"] == 1
     assert lake.read_tables() == first
