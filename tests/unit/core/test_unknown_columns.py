@@ -229,7 +229,7 @@ def test_no_argument_takes_a_value_that_is_no_name(kind: str, argument: str) -> 
     base = BASES.get(kind, {} if kind == "merge_record" else {"source": "a", "target": "t"})
     model.parse(base)
     shapes = [shape for name in NO_NAMES for shape in (name, [name], {"name": name})]
-    accepted = [name for name in NO_NAMES if (kind, argument, name) in NO_MISTAKES]
+    accepted: list[Any] = [name for name in NO_NAMES if (kind, argument, name) in NO_MISTAKES]
     if kind == "joiner" and argument in UNSET_BY_EMPTY_TEXT:
         accepted += ["", [""]]
 
