@@ -74,7 +74,7 @@ RUNS: dict[str, Build] = {
     ),
     "merge_source": _build(MergeSourceOperator, **PERSONS, target="g"),
     "merge_record": _build(MergeRecordOperator, **FILES, reader="json", **WARN),
-    "undo": _build(UndoOperator, target="u", approve="always"),
+    "undo": _build(UndoOperator, target="u", dry_run=True),
 }
 # By name: the run that has to come before.
 RUNS_BEFORE = {"undo": _build(UpsertOperator, source="rows", target="u", primary_key="id")}
