@@ -8,16 +8,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from airflow_merge_provider.spark_process.connect_token import TOKEN_VARIABLE
 
 ROOT = Path(__file__).parents[2]
 VECTORS = json.loads((Path(__file__).parent / "vectors" / "merge_engine.json").read_text(encoding="utf-8"))
 IDS = ("dedup-004-delete-last-removes-key", "agg-001-seed-max-and-sum")
-# A client that waits for a server which has ended does so for minutes.
+# A client that waits for its server, or for threads, does so for minutes or for ever.
 _EXIT_SECONDS = 20
 
 
-# May take more than 20 seconds: a server of Spark starts.
+# More than 20 seconds: a server of Spark starts.
+@pytest.mark.long
 def test_the_runner_ends_after_its_last_vector(tmp_path: Path) -> None:
     """Each vector has a line, whether it can be run or not, and the process ends soon after the last one."""
     vectors = [vector for vector in VECTORS["vectors"] if vector["id"] in IDS]

@@ -95,6 +95,15 @@ def _prepare_session(session: ConnectSession) -> SparkSession:
     if not any(isinstance(policy, LossPolicy) for policy in session.client.get_retry_policies()):
         policy = LossPolicy()
         session.client.set_retry_policies([policy])
-        # PySpark cleans up when the process ends, perhaps after the server has ended.
-        atexit.register(policy.give_up)
+        atexit.register(_close_session, session, policy)
     return cast("SparkSession", session)
+
+
+def _close_session(session: ConnectSession, policy: LossPolicy) -> None:
+    """Close the channel of a session when the process ends, perhaps after its server has ended.
+
+    PySpark closes it when the session is collected: after the threads of gRPC, for which it waits for ever if
+    a call is not finished.
+    """
+    policy.give_up()
+    session.client.close()
