@@ -94,7 +94,7 @@ def _prepare_session(session: ConnectSession) -> SparkSession:
     if not any(isinstance(policy, LossPolicy) for policy in session.client.get_retry_policies()):
         policy = LossPolicy()
         session.client.set_retry_policies([policy])
-        # PySpark closes the channel without the threads of gRPC, and waits for ever if a call is not finished.
+        # PySpark closes the channel without the threads of gRPC, and waits for ever for an unfinished call.
         atexit.register(session.client.close)
         atexit.register(policy.give_up)
     return cast("SparkSession", session)
