@@ -172,6 +172,9 @@ def _build_merge_engine(random: Random) -> tuple[dict[str, Any], Any]:
         config["changelog"] = "log"
     if random.random() < _EXPECTING_SHARE:
         config["expect"] = {"small": {"condition": "v < 4", "action": "quarantine"}}
+    # Of ten keys, few changes make a compaction due.
+    if random.random() < 0.4:
+        config["compact_ratio"] = 0.1
 
     def write_step(folder: Path, random: Random, step: int) -> None:
         for commit in range(random.choice((1, 2))):

@@ -45,6 +45,9 @@ LOADS: dict[str, tuple[Any, dict[str, Any]]] = {
     "scd2": (Scd2Operator, {"natural_key": "id"}),
     "merge_engine": (MergeEngineOperator, {"primary_key": "id"}),
 }
+# A run over these rows fails in a task of Spark, with an error that has a value.
+VALUE = "planted-value"
+PLANTED = [{"id": 1, "amount": VALUE}, {"id": 2, "amount": "2"}]
 Report = Mapping[str, Any]
 
 
@@ -55,6 +58,7 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for folder in (lake / "in", temporary):
         folder.mkdir(parents=True)
     write_deltalake(lake / "orders", pa.Table.from_pylist(ORDERS))
+    write_deltalake(lake / "planted", pa.Table.from_pylist(PLANTED))
     write_rows(lake / "crm_customers", CUSTOMERS)
     write_rows(lake / "shop_customers", SHOP)
     for order in ORDERS:
@@ -105,6 +109,12 @@ def build_operators() -> dict[str, BaseOperator]:
     }
 
 
+def build_failing_operator() -> BaseOperator:
+    """Return an operator whose run cannot cast a value."""
+    amounts = {"source": "planted", "source_filter": "cast(amount AS int) > 1"}
+    return UpsertOperator(task_id="failing", target="none", primary_key="id", **amounts)
+
+
 def run_task(operator: Any, lake: Path, run_id: str) -> Report:
     """Execute a task as a worker does; return the report in its XCom."""
     xcoms: dict[str, Any] = {}
@@ -131,21 +141,28 @@ def read_merged_files(folder: Path) -> list[list[int]]:
 
 
 # More than 20 seconds: a server starts, and each run is a process.
-def test_each_operator_runs_on_the_shared_server(lake: Path) -> None:
+def test_each_operator_runs_on_the_shared_server(lake: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Operators without settings use one server, and write their targets; the next day merges changes.
 
     Customers of the README with one address become one: case-insensitive, a missing address matches none.
+    The value on which a run fails is neither in the log of the server nor in that of the task.
     """
     operators = build_operators()
 
     with ThreadPoolExecutor(_TASKS_AT_ONCE) as threads:
         reports = threads.map(lambda operator: run_task(operator, lake, "monday"), operators.values())
+        failure = threads.submit(run_task, build_failing_operator(), lake, "monday").exception()
         monday = dict(zip(operators, reports, strict=True))
     write_rows(lake / "shop_customers", [{"_id": "9", "email": "grace@example.org", "city": "Rome"}])
     tuesday = run_task(operators["merge_source"], lake, "tuesday")
 
     (server,) = administration.list_servers()
     assert psutil.Process(server.state.server_pid).name() == "java"
+    assert "CAST_INVALID_INPUT" in str(failure)
+    logs = [path.read_text(encoding="utf-8") for path in server.folder.path.glob("server.log*")]
+    assert logs
+    for text in (*logs, *capfd.readouterr(), str(failure)):
+        assert VALUE not in text
     assert [name for name, report in monday.items() if not report["changed"]] == []
     assert read_members(lake, monday["merge_source"]) == [["1", "9"], ["2"], ["8"]]
     assert read_members(lake, tuesday) == [["1"], ["2"], ["9"]]

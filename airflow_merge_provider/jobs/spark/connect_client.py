@@ -14,7 +14,6 @@ from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 # The name has two addresses, and anyone on the machine may listen on the one that the server does not use.
 _LOCALHOST, _LOOPBACK = "localhost", ("127.0.0.1", "[::1]")
-_NO_PROXY = ("grpc.enable_http_proxy", 0)
 # These retries wait for 14 seconds together: a proxy or a network may lose its connection for a moment. The
 # defaults of PySpark wait for ten minutes, for each call.
 _RETRIES_MAX, _FIRST_WAIT_MS, _LONGEST_WAIT_MS = 12, 50, 2000
@@ -28,7 +27,7 @@ class OneAddressChannel(DefaultChannelBuilder):
         if self._host == _LOCALHOST:
             self._host = _LOOPBACK[0]
         if self._host in _LOOPBACK:
-            self.setChannelOption(*_NO_PROXY)
+            self.setChannelOption("grpc.enable_http_proxy", 0)
 
     def toChannel(self) -> grpc.Channel:  # noqa: N802 - the name of PySpark
         """Return the channel."""
@@ -95,6 +94,7 @@ def _prepare_session(session: ConnectSession) -> SparkSession:
     if not any(isinstance(policy, LossPolicy) for policy in session.client.get_retry_policies()):
         policy = LossPolicy()
         session.client.set_retry_policies([policy])
-        # PySpark cleans up when the process ends, perhaps after the server has ended.
+        # PySpark closes the channel without the threads of gRPC, and waits for ever for an unfinished call.
+        atexit.register(session.client.close)
         atexit.register(policy.give_up)
     return cast("SparkSession", session)

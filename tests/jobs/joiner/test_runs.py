@@ -15,6 +15,7 @@ from tests.jobs.joiner.lake import CUSTOMERS, PURCHASES, Lake
 LEFT = [(1, "Alex", 23), (2, "Bob", 24), (2, "Bob", 25), (3, "Cathie", None)]
 UNKNOWN = {"records_in": None, "outputs": None, "unmatched": None}
 ONE_MORE = pa.table({"purchase": [27], "customer": [3]})
+UNKNOWN_CUSTOMER = pa.table({"purchase": [28], "customer": [77]})
 
 
 def test_a_run_is_one_commit_and_tells_what_it_did(lake: MakeLake) -> None:
@@ -44,7 +45,10 @@ def test_a_run_is_one_commit_and_tells_what_it_did(lake: MakeLake) -> None:
 
 
 def test_the_same_inputs_are_not_joined_again_and_changed_ones_are(lake: MakeLake) -> None:
-    """Without a change nothing is committed; another hint is not a change, another join is one."""
+    """Without a change nothing is committed; another hint is not a change, another join is one.
+
+    Rows of an input that give the same rows of the target are read once.
+    """
     join = lake()
     join.run_job()
 
@@ -59,9 +63,16 @@ def test_the_same_inputs_are_not_joined_again_and_changed_ones_are(lake: MakeLak
     assert join.run_job()["counts"] == {"records_in": 8, "outputs": 4, "unmatched": 0}
     assert (3, "Cathie", 27) in join.read_rows()
 
+    rows = join.read_rows()
+    join.write_rows("purchases", UNKNOWN_CUSTOMER, mode="append")
+    assert join.run_job()["counts"] == {"records_in": 9, "outputs": 4, "unmatched": 0}
+    noop = join.run_job()
+    assert (noop["run_mode"], noop["counts"]["records_in"], join.read_version()) == ("noop", 0, 2)
+    assert join.read_rows() == rows
+
     inner = join.run_job(join_type="innerjoin")
-    assert (inner["changed"], inner["counts"]["outputs"], join.read_version()) == (True, 4, 2)
-    assert join.run_job(join_type="innerjoin", full_refresh=True)["target"]["version"] == 3
+    assert (inner["changed"], inner["counts"]["outputs"], join.read_version()) == (True, 4, 3)
+    assert join.run_job(join_type="innerjoin", full_refresh=True)["target"]["version"] == 4
 
 
 def test_a_table_that_is_joined_to_itself_is_added_once(lake: MakeLake) -> None:
@@ -91,7 +102,10 @@ def test_a_retry_reports_the_commit_of_its_first_try(lake: MakeLake) -> None:
 
 
 def test_appending_adds_each_runs_rows_once(lake: MakeLake) -> None:
-    """Each run appends and counts its own rows once; a retry or a run without a change appends none."""
+    """Each run appends and counts its own rows once; a retry or a run without a change appends none.
+
+    A run whose join has no rows is not repeated either.
+    """
     join = lake(write_mode="append", join_type="innerjoin")
     join.run_job("r1")
     join.write_rows("purchases", ONE_MORE, mode="append")
@@ -102,6 +116,11 @@ def test_appending_adds_each_runs_rows_once(lake: MakeLake) -> None:
     retried = join.run_job("r2")
     assert (retried["changed"], retried["counts"]["outputs"], join.read_version()) == (True, 4, 1)
     assert join.run_job("r3", until="plan")["counts"] == UNKNOWN
+
+    join.write_rows("customers", CUSTOMERS.slice(0, 0))
+    assert join.run_job("r3")["counts"]["outputs"] == 0
+    assert (join.run_job("r4")["run_mode"], join.read_version()) == ("noop", 2)
+    assert len(join.read_rows()) == 3 + 4
 
 
 def test_rows_that_do_not_fit_are_not_appended(lake: MakeLake) -> None:

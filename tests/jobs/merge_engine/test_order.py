@@ -6,10 +6,15 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
+from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
+from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from tests.conformance import merge_engine
+from tests.long import all_long_but
 
 GROUP = {"fields.g.sequence-group": "a,b,c,d"} | {
     f"fields.{name}.aggregate-function": function
@@ -60,3 +65,41 @@ def test_a_batch_gives_one_result_whatever_the_order_of_its_rows(
     assert len(result["rows"]) in {0, len(orders)}
     assert len(rows) <= 1
     assert (not rows) == (case in {"deduplicate removed", "removed last"})
+
+
+# Records of unknown keys, by run: those of key 7 come in one run, of 8 in two, and of 9 in three.
+REMOVED, UPDATED = {"g": 2, "row_kind": "-D"}, {"g": 4, "row_kind": "+U"}
+BATCHES = [
+    [{"k": 1, "g": 3, "row_kind": "+I"}],
+    [{"k": 7, **REMOVED}, {"k": 7, **UPDATED}, {"k": 8, **REMOVED}, {"k": 9, **REMOVED}],
+    [{"k": 8, **UPDATED}],
+    [{"k": 9, **UPDATED}],
+]
+
+
+# Without a retention, nothing of the removal is stored for a later run (test_runs.py has such runs on Delta).
+@pytest.mark.parametrize("retention", all_long_but([None, "7 days"], "7 days"))
+def test_a_removal_of_an_unknown_key_counts_once(
+    lean: SparkSession, tmp_path: Path, retention: str | None
+) -> None:
+    """In descending order the removal is newer than the update that arrives with it, or in a later run."""
+    settings = {
+        "source": merge_engine.SOURCE, "target": merge_engine.TARGET, "primary_key": "k",
+        "row_kind_column": "row_kind", "tombstone_retention": retention,
+        "options": {"sequence.field": "g", "sequence.field.sort-order": "descending"},
+    }  # fmt: skip
+    columns = StructType().add("k", "integer").add("g", "integer")
+    schema = pa.schema({"k": pa.int32(), "g": pa.int32(), "row_kind": pa.string()})
+    lake = merge_engine.MemoryLake(lean, tmp_path, MergeEngineConfig.parse(settings), columns)
+    orphans = []
+    for number, records in enumerate(BATCHES):
+        lake.append_rows(pa.Table.from_pylist(records, schema))
+        request = JobRequest(
+            job="merge_engine", config=settings, warehouse=str(tmp_path), started_at=number,
+            run=RunToken(dag_id="d", run_id=str(number), task_id="t"),
+        )  # fmt: skip
+        orphans.append(lake.run_job(request).counts["orphan_retracts"])
+
+    rows = lake.read_rows(merge_engine.TARGET).to_pylist()
+    assert sorted((row["k"], row["g"]) for row in rows) == [(1, 3), *([] if retention else [(8, 4), (9, 4)])]
+    assert orphans == [0, 3, 0, 0]

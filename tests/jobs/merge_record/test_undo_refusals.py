@@ -167,3 +167,24 @@ def test_only_some_runs_are_kept_for_an_undo(tmp_path: Path) -> None:
     assert undone == [1] * 5
     with pytest.raises(DataError, match="no longer in the history"):
         landing.undo_runs(run_id="u6")
+
+
+@pytest.mark.parametrize("action", ["move", "keep", "delete"])
+def test_a_cleared_run_that_is_not_kept_merges_nothing_again(tmp_path: Path, action: str) -> None:
+    """No state and no undo knows the run any more: its files are still merged once, and new ones too."""
+    landing = build_landing(tmp_path, original_action=action)
+    for number, name in enumerate("abcdefghijklm"):
+        put_files(landing, f"{name}{name.upper()}", at=number)
+        landing.run_job(at=number)
+    with pytest.raises(DataError, match="has no run 'r1'"):
+        landing.undo_runs(run="r1")
+    content = landing.read_files()
+
+    cleared = landing.run_job(at=20, run_id="r1")
+    assert (cleared["run_mode"], landing.read_files()) == ("noop", content)
+
+    put_files(landing, "nN", at=21)
+    for at in (22, 23):
+        landing.run_job(at=at, run_id="r1")
+    merged_ids = [id_ for ids in landing.read_ids() for id_ in ids]
+    assert sorted(merged_ids) == sorted("abcdefghijklmnABCDEFGHIJKLMN")

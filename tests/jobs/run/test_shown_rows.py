@@ -29,6 +29,7 @@ from airflow_merge_provider.operators.merge_engine import MergeEngineOperator
 from airflow_merge_provider.operators.merge_record import MergeRecordOperator
 from airflow_merge_provider.operators.merge_source import MergeSourceOperator
 from airflow_merge_provider.operators.scd2 import Scd2Operator
+from airflow_merge_provider.operators.undo import UndoOperator
 from airflow_merge_provider.operators.upsert import UpsertOperator
 from tests.long import all_long_but
 
@@ -73,7 +74,10 @@ RUNS: dict[str, Build] = {
     ),
     "merge_source": _build(MergeSourceOperator, **PERSONS, target="g"),
     "merge_record": _build(MergeRecordOperator, **FILES, reader="json", **WARN),
+    "undo": _build(UndoOperator, target="u", dry_run=True),
 }
+# By name: the run that has to come before.
+RUNS_BEFORE = {"undo": _build(UpsertOperator, source="rows", target="u", primary_key="id")}
 ERRORS: dict[str, Build] = {
     "duplicates": _build(UpsertOperator, source="twice", target="u", primary_key="id"),
     "bad record": _build(
@@ -201,12 +205,14 @@ def worker(
     return Worker(tmp_path, {}, questions, read_output)
 
 
-@pytest.mark.parametrize("name", all_long_but(RUNS, "merge_engine", "merge_record"))
+@pytest.mark.parametrize("name", all_long_but(RUNS, "merge_engine", "merge_record", "undo"))
 def test_a_run_that_shows_no_rows_leaves_no_value(
     worker: Worker, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Log, report, plan, question, state and result file have names and counts, but no value and no key."""
     monkeypatch.setenv("AIRFLOW__MERGE__SHOW_ROWS", "none")
+    if name in RUNS_BEFORE:
+        worker.run_task(RUNS_BEFORE[name])
 
     left = worker.run_task(RUNS[name])
 

@@ -15,6 +15,11 @@ from airflow_merge_provider.before_spark import find_result
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.reporter import Progress
+from airflow_merge_provider.core.table_history import trace_lineage
+from airflow_merge_provider.core.undo.choice import choose_undo
+from airflow_merge_provider.core.undo.config import UndoConfig
+from airflow_merge_provider.explain.dispatch import list_history
+from airflow_merge_provider.explain.model.commits import CommitRef
 from airflow_merge_provider.jobs.joiner import job as joiner
 from airflow_merge_provider.jobs.merge_engine import job as merge_engine
 from airflow_merge_provider.jobs.merge_load import job as merge_load
@@ -162,7 +167,8 @@ def lake(spark: SparkSession, tmp_path: Path) -> Lake:
 def test_the_next_run_does_the_work_of_an_undone_run(spark: SparkSession, tmp_path: Path, name: str) -> None:
     """An undo returns the rows of all tables as they were, its undo those of the run, and the next run too.
 
-    The undo of an undo leaves out what the run had removed from side tables. No number is used again.
+    That is so however the run is named, also if it has compacted the target. The undo of an undo leaves out
+    what the run had removed from side tables. No number is used again.
     """
     lake = Lake(spark, tmp_path, name)
     lake.run()
@@ -171,8 +177,17 @@ def test_the_next_run_does_the_work_of_an_undone_run(spark: SparkSession, tmp_pa
     lake.run()
     used_numbers = lake.read_numbers()
     second, values, number = lake.read_tables(), lake.read_tables(numbers=False), lake.runs
-    operations = [commit["operation"] for commit in DeltaTable(str(tmp_path / "t")).history(1)]
-    assert (operations == ["REORG"]) == (name == "compacted")
+    history = list_history("t", str(tmp_path), 10)
+    commits = [CommitRef.from_entry(entry) for entry in history]
+    assert [commit.token.get("run_id") for commit in commits if commit.kind == "run"] == ["r2", "r1"]
+    assert (commits[0].operation == "REORG") == (name == "compacted")
+    number_of_run = str(commits[-2].state["number"])
+    for choice in ({}, {"run": "r2"}, {"run": number_of_run}, {"to_version": 0}):
+        config = UndoConfig(target="t", **choice)
+        chosen = choose_undo(config, CONFIGS[name][0], history, trace_lineage(history, lambda _: None))
+        assert chosen is not None
+        assert (chosen.version, [run.version for run in chosen.undone]) == (0, [1])
+        assert chosen.list_warnings() == []
 
     planned = lake.undo(until="transform")
     report = lake.undo("undo")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +12,7 @@ from typing import Any
 
 import grpc  # type: ignore[import-untyped]
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql.connect.client.core import DefaultChannelBuilder
 
 from airflow_merge_provider.jobs.spark.connect_client import LossPolicy, OneAddressChannel
@@ -90,3 +93,25 @@ def test_a_server_is_lost_after_some_seconds() -> None:
 class _Unavailable(grpc.RpcError):  # type: ignore[misc]
     def code(self) -> grpc.StatusCode:
         return grpc.StatusCode.UNAVAILABLE
+
+
+# Leaves a session whose call is not finished, for the collection of garbage at the end of the process.
+_SCRIPT = """
+import os
+from airflow_merge_provider.jobs.spark.connect_client import open_session
+session = open_session(os.environ["SPARK_REMOTE"])
+rows = session.range(1000000).toLocalIterator()
+print(next(rows).id, flush=True)
+session.cycle = session
+"""
+
+
+def test_a_process_with_an_unfinished_call_ends(spark: SparkSession) -> None:
+    """No session has to be stopped: its channel is closed before the threads of gRPC have ended."""
+    with subprocess.Popen([sys.executable, "-c", _SCRIPT], stdout=subprocess.PIPE, text=True) as script:
+        assert script.stdout is not None
+        assert script.stdout.readline() == "0\n"
+        try:
+            assert script.wait(20) == 0
+        finally:
+            script.kill()

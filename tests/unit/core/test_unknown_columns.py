@@ -19,7 +19,7 @@ from deltalake import write_deltalake
 
 from airflow_merge_provider.before_spark import find_result
 from airflow_merge_provider.core.capabilities import CAPABILITIES, list_key_columns
-from airflow_merge_provider.core.errors import DataError, MergeError
+from airflow_merge_provider.core.errors import ConfigError, DataError, MergeError
 from airflow_merge_provider.core.merge_load.config import STRATEGIES
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
@@ -159,6 +159,10 @@ NAMED: dict[str, dict[str, Build]] = {
 WITH_SPARK = {"dispatch_by"}
 # A number of seconds is a time.
 NO_MISTAKES = {("history", "effective_from", 5)}
+# As in pipeline files, an empty text in these properties of a joiner is like none (docs/semantics/joiner.md).
+UNSET_BY_EMPTY_TEXT = {
+    "fields_to_select", "fields_to_drop", "fields_to_rename", "condition_expression", "output_schema",
+}  # fmt: skip
 CASES = [(kind, argument) for kind, builders in NAMED.items() for argument in builders]
 
 
@@ -205,6 +209,36 @@ def find_models() -> dict[str, type[Config]]:
     """Return the configuration models by capability, those of loads by strategy."""
     models = {job: CAPABILITIES[job].config for job in CAPABILITIES if job != "merge_load"}
     return {**models, **STRATEGIES}
+
+
+def list_column_arguments() -> list[tuple[str, str]]:
+    """Return each argument that names columns of any kind, by capability, the strategies of loads apart."""
+    kinds = {**find_models(), "history": STRATEGIES["scd2"]}
+    return [
+        (kind, name)
+        for kind, model in kinds.items()
+        for name, mark in model.list_names().items()
+        if mark.columns
+    ]
+
+
+@pytest.mark.parametrize(("kind", "argument"), list_column_arguments())
+def test_no_argument_takes_a_value_that_is_no_name(kind: str, argument: str) -> None:
+    """A boolean, a number and an empty text are refused, alone, in a list and in an object."""
+    model = STRATEGIES["scd2"] if kind == "history" else find_models()[kind]
+    base = BASES.get(kind, {} if kind == "merge_record" else {"source": "a", "target": "t"})
+    model.parse(base)
+    shapes = [shape for name in NO_NAMES for shape in (name, [name], {"name": name})]
+    accepted: list[Any] = [name for name in NO_NAMES if (kind, argument, name) in NO_MISTAKES]
+    if kind == "joiner" and argument in UNSET_BY_EMPTY_TEXT:
+        accepted += ["", [""]]
+
+    for value in (*shapes, {"": "name"}):
+        if value in accepted:
+            continue
+        with pytest.raises(ConfigError) as refused:
+            model.parse({**base, argument: value})
+        assert any(problem.path.startswith(argument) for problem in refused.value.problems), value
 
 
 def is_open(annotation: Any) -> bool:

@@ -63,6 +63,7 @@ folder = pathlib.Path({folder!r})
 request, result = json.loads(pathlib.Path(sys.argv[1]).read_text()), pathlib.Path(sys.argv[2])
 config = request["config"]
 settings = json.loads(pathlib.Path(sys.argv[3]).read_text())
+time.sleep(config.get("slow", 0))
 print("[merge +  0.0s] import: 0.0s", flush=True)
 if not config.get("silent") or (folder / "answers").exists():
     print("[merge +  0.1s] session: 0.1s", flush=True)
@@ -97,7 +98,10 @@ class FakeMachine:
         on_line: Callable[[str], object] = print,
         **config: object,
     ) -> SharedSparkProcess:
-        """Build one run; ``config`` has the seconds that it takes, or the file that ends it (``until``)."""
+        """Build one run; ``config`` has the seconds that it takes, or the file that ends it (``until``).
+
+        ``slow`` is the seconds that its Python process takes until it asks for a session.
+        """
         settings = LocalSparkSettings(memory=memory, idle_seconds=idle_seconds, warm_up=False)
         request = probe.build_request("s", "t", run_id, **config)
         return SharedSparkProcess(request, settings=settings, conf=conf, script=self.job, on_line=on_line)

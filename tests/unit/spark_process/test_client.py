@@ -192,6 +192,19 @@ def test_a_server_that_does_not_open_a_session_is_replaced(
     assert any("has not opened a session within" in line for line in run.lines)
 
 
+def test_a_client_that_starts_slowly_does_not_replace_its_server(
+    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time for a session begins when the process asks for one, not when Python starts to import."""
+    monkeypatch.setattr(server_run, "_SESSION_SECONDS", 1.0)
+    lines: list[str] = []
+
+    machine.run_job("r1", slow=2.5, on_line=lines.append)
+
+    assert len(machine.list_starts()) == 1
+    assert not any("has not opened a session" in line for line in lines), lines
+
+
 def test_a_server_that_does_not_start_is_described(
     machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
