@@ -36,9 +36,9 @@ def convert_avro_schema(schema: Any, text: str) -> Schema:
     :raises UnreadableError: if Spark cannot read a type, with the name of the field.
     """
     if not isinstance(schema, Mapping) or schema.get("type") != "record":
-        raise UnreadableError("its Avro schema is not a record")
+        raise UnreadableError("its Avro schema is not a record (write records)")
     if not schema["fields"]:
-        raise UnreadableError("its Avro record has no fields")
+        raise UnreadableError("its Avro record has no fields (write a field)")
     return Schema(tuple(_AvroTypes().convert_record(schema, "")), text)
 
 
@@ -57,7 +57,8 @@ class _AvroTypes:
         name = record["name"]
         if name in self._open:
             raise UnreadableError(
-                f"field {path!r}: the record {name} contains itself, which Spark cannot read"
+                f"field {path!r}: the record {name} contains itself, which Spark cannot read "
+                "(write records that do not contain themselves)"
             )
         self._named[name] = record
         self._open.add(name)
