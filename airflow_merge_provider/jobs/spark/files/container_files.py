@@ -7,6 +7,7 @@ Source: docs/values.md, Files.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -53,7 +54,7 @@ _UNREADABLE: tuple[Unreadable, ...] = (
     (lambda kind: getattr(kind, "extension_name", "") == "arrow.uuid", "write it as text"),
     (
         lambda kind: pa.types.is_decimal(kind) and kind.precision > _DECIMAL_MAX_DIGITS,
-        f"Spark has up to {_DECIMAL_MAX_DIGITS} digits: write it as text",
+        f"write it as text: Spark has up to {_DECIMAL_MAX_DIGITS} digits",
     ),
 )
 # Spark reads a number without its unit.
@@ -208,6 +209,17 @@ def read_avro_schema(file: BinaryIO) -> tuple[str, Any]:
     """Return the schema of an Avro file as it is written, and parsed."""
     blocks = open_avro(file)
     return blocks.metadata["avro.schema"], blocks.writer_schema
+
+
+def parse_avro_schema(file: BinaryIO) -> Any:
+    """Return a schema of Avro from a text of JSON, parsed like that of a file.
+
+    :raises ValueError: if the text is not a schema of Avro.
+    """
+    try:
+        return fastavro.parse_schema(json.load(file))
+    except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType, KeyError, TypeError) as error:
+        raise ValueError(str(error)) from error
 
 
 def find_type_problem(schemas: Mapping[str, pa.Schema | None], format_name: str) -> FileProblem | None:
