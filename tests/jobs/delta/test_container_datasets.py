@@ -130,8 +130,8 @@ READ: dict[str, tuple[str, dict[str, str], dict[str, bytes], list[tuple[Any, ...
                        [(Decimal("1.2"),), (Decimal("2.2"),)]),
     "unsigned": ("parquet", {}, {"a": write_parquet(pa.table(UNSIGNED))},
                  [(0, 1, 2, 4), (255, 2**16 - 1, 2**32 - 1, Decimal(2**64 - 1))]),
-    "unsigned within": ("parquet", {}, {"a": write_parquet(build_column({"l": [2**32 - 1], "m": [("k", 2**64 - 1)]},
-                                                                        UNSIGNED_WITHIN))},
+    "unsigned within": ("parquet", {}, {"a": write_parquet(build_column(
+                            {"l": [2**32 - 1], "m": [("k", 2**64 - 1)]}, UNSIGNED_WITHIN))},
                         [(([2**32 - 1], {"k": Decimal(2**64 - 1)}),)]),
     "nulls": ("parquet", {}, {"a": write_parquet(pa.table({"id": [1, 2], "v": pa.nulls(2)}))},
               [(1, None), (2, None)]),
@@ -142,9 +142,9 @@ READ: dict[str, tuple[str, dict[str, str], dict[str, bytes], list[tuple[Any, ...
     "names of Avro": ("avro", {}, {"a": write_avro({"v": LETTER, "w": "letter", "x": INNER, "y": "s"},
                                                    {"v": "A", "w": "B", "x": {"n": 1}, "y": {"n": 2}})},
                       [("A", "B", (1,), (2,))]),
-    "fixed of Avro": ("avro", {}, {"a": write_avro({"v": CODE, "w": {"type": "array", "items": ["null", "code"]}},
-                                                   {"v": b"\0\xff", "w": [b"ab", None]})},
-                      [(b"\0\xff", [b"ab", None])]),
+    "fixed of Avro": ("avro", {}, {"a": write_avro({"v": CODE, "w": {"type": "array", "items": "code"}},
+                                                   {"v": b"\0\xff", "w": [b"ab", b"\n "]})},
+                      [(b"\0\xff", [b"ab", b"\n "])]),
     "aliases of Avro": ("avro", {}, {"a": write_alias({"v": 1}), "b": write_avro({"u": "int"}, {"u": 2})},
                         [(2, None), (None, 1)]),
     "alias of an option": ("avro", {"avroSchema": OF_V % '"int", "aliases": ["u"]'},
@@ -235,7 +235,7 @@ def read_rows(
         (folder / name).write_bytes(content)
     dataset = resolve_dataset({"dataset": str(folder), "format": kind, "options": options}, None)
     rows = read_dataset(spark, pin_dataset(spark, dataset))
-    return sorted(tuple(row) for row in rows.select(sorted(rows.columns, key=str.lower)).collect())
+    return sorted(map(tuple, rows.select(sorted(rows.columns, key=str.lower)).collect()), key=repr)
 
 
 @pytest.mark.parametrize("case", READ)
@@ -260,15 +260,11 @@ def test_a_schema_of_an_option_is_checked_like_one_of_a_file(spark: SparkSession
     (tmp_path / "s.avsc").write_text(json.dumps(UNION))
     files = {"a": write_avro({"v": "int"}, {"v": 1})}
     for option in ({"avroSchema": json.dumps(UNION)}, {"avroSchemaUrl": f"file:{tmp_path}/s.avsc"}):
-        reason = (
-            f"the schema of the option {next(iter(option))}: column 'v' has the type union of int and string"
-        )
+        reason = f"schema of the option {next(iter(option))}: column 'v' has the type union of int and string"
         with pytest.raises(DataError, match=reason):
             read_rows(spark, tmp_path / "f", "avro", option, files)
     for text in ("{", '"nosuch"', '{"type": "record"}'):
-        with pytest.raises(
-            DataError, match="the option avroSchema is not a schema of Avro: .*correct the opt"
-        ):
+        with pytest.raises(DataError, match=r"the option avroSchema is not a schema of Avro: .* \(correct"):
             read_rows(spark, tmp_path / "f", "avro", {"avroSchema": text}, files)
 
 
