@@ -57,7 +57,7 @@ _LISTS = (
 _STORED = ("arrow.json",)
 _DECIMAL_MAX_DIGITS = 38
 _HINTS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
-    (pa.types.is_decimal, f"Spark has up to {_DECIMAL_MAX_DIGITS} digits: write it as text"),
+    (pa.types.is_decimal, f"write it as text: Spark has up to {_DECIMAL_MAX_DIGITS} digits"),
     (pa.types.is_timestamp, "write it with microseconds, with coerce_timestamps='us' in pandas and pyarrow"),
     (pa.types.is_float16, "write it as float32"),
     (pa.types.is_time, "write it as text"),
