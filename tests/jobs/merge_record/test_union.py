@@ -101,8 +101,8 @@ def test_json_arrays(lean: SparkSession, tmp_path: Path) -> None:
 def test_parquet(lean: SparkSession, tmp_path: Path) -> None:
     """Times keep their zone and records their NULLs as texts; a column of nulls takes any type.
 
-    Records are united inside of lists and maps. Where no DECIMAL has the digits of all numbers, a number beyond
-    the chosen one fails its bin by name.
+    Records are united inside of lists and maps. Where no DECIMAL has the digits of all numbers, a number
+    beyond the chosen one fails its bin by name.
     """
     landing = Landing(tmp_path, lean, reader="parquet", writer="json", **_SETTINGS)
     text = pa.array(["x"])
