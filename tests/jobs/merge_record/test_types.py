@@ -50,12 +50,12 @@ _AVRO: dict[str, tuple[Any, list[Any]]] = {
 }
 _NODE = {"type": "record", "name": "n", "fields": [{"name": "next", "type": ["null", "n"]}]}
 _AVRO_REFUSED: dict[str, tuple[Any, list[Any], str]] = {
-    "union": (["null", "int", "string"], [1, "x"], "field 'c' is a union of int and string"),
-    "union of records": ([_PAIR, {**_PAIR, "name": "q"}], [], "field 'c' is a union of record and record"),
-    "time": ({"type": "long", "logicalType": "time-micros"}, [], "field 'c' has the type time-micros"),
+    "union": (["null", "int", "string"], [1, "x"], "column 'c' has the type union of int and string"),
+    "union of records": ([_PAIR, {**_PAIR, "name": "q"}], [], "column 'c' has the type union of record and"),
+    "time": ({"type": "long", "logicalType": "time-micros"}, [], "column 'c' has the type time-micros"),
     "nanos": ({"type": "long", "logicalType": "timestamp-nanos"}, [], "the type timestamp-nanos"),
-    "digits": ({**_DIGITS, "precision": 40}, [], "field 'c' is a decimal of 40 digits"),
-    "recursive": (_NODE, [], "the record n contains itself"),
+    "digits": ({**_DIGITS, "precision": 40}, [], "column 'c' has the type decimal of 40 digits"),
+    "recursive": (_NODE, [], "column 'c.next' has the type record n inside of itself"),
 }
 
 

@@ -60,7 +60,7 @@ _UNREADABLE: tuple[Unreadable, ...] = (
 # Spark reads a number without its unit.
 _UNKNOWN: Unreadable = pa.types.is_duration, "write it as a number with its unit in the name"
 # Logical types of Avro that Spark reads as numbers or bytes without their meaning.
-AVRO_UNREADABLE = {
+_AVRO_UNREADABLE = {
     "time-millis": "write it as text",
     "time-micros": "write it as text",
     "timestamp-nanos": "write it with microseconds",
@@ -271,7 +271,7 @@ def _list_avro_problems(kind: Any, path: str, records: tuple[str, ...]) -> Itera
         if logical := kind.get("logicalType"):
             if logical == "decimal" and kind["precision"] > _DECIMAL_MAX_DIGITS:
                 yield path, f"decimal of {kind['precision']} digits", "write it as text"
-            elif hint := AVRO_UNREADABLE.get(logical):
+            elif hint := _AVRO_UNREADABLE.get(logical):
                 yield path, logical, hint
         for field in kind.get("fields", ()):
             inner_path = f"{path}.{field['name']}".removeprefix(".")
