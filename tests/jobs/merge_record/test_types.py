@@ -23,6 +23,7 @@ _AT = datetime(2024, 5, 1, 0, 0, 0, 123456)  # noqa: DTZ001 - without a time zon
 _OLD = datetime(1500, 2, 28, 23, 59, 59, 999999)  # noqa: DTZ001 - as above
 _PAIR = {"type": "record", "name": "p", "fields": [{"name": "x", "type": "int"}]}
 _MICROS = {"type": "long", "logicalType": "local-timestamp-micros"}
+_DATE = {"type": "int", "logicalType": "date"}
 _DIGITS = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 18}
 # A record in a namespace, whose types have names that others have outside of it.
 _NAMED = {"type": "record", "name": "s.q", "fields": [
@@ -37,7 +38,7 @@ _AVRO: dict[str, tuple[Any, list[Any]]] = {
     "map": ({"type": "map", "values": ["null", "double"]}, [{"a": 0.1, "b": None}]),
     "decimal": (_DIGITS, [Decimal("1.000000000000000001")]),
     "local": (_MICROS, [_AT, _OLD]),
-    "date": ({"type": "int", "logicalType": "date"}, [date(1500, 2, 28)]),
+    "date": (_DATE, [date(1500, 2, 28)]),
     "lists": ({"type": "array", "items": _PAIR}, [[{"x": 1}]]),
     # Types that are defined before, by their names.
     "pair": ("p", [{"x": 2}]),
@@ -51,6 +52,7 @@ _AVRO: dict[str, tuple[Any, list[Any]]] = {
 _NODE = {"type": "record", "name": "n", "fields": [{"name": "next", "type": ["null", "n"]}]}
 _AVRO_REFUSED: dict[str, tuple[Any, list[Any], str]] = {
     "union": (["null", "int", "string"], [1, "x"], "column 'c' has the type union of int and string"),
+    "union with a date": ([_DATE, "long"], [1], "column 'c' has the type union of date and long"),
     "union of records": ([_PAIR, {**_PAIR, "name": "q"}], [], "column 'c' has the type union of record and"),
     "time": ({"type": "long", "logicalType": "time-micros"}, [], "column 'c' has the type time-micros"),
     "nanos": ({"type": "long", "logicalType": "timestamp-nanos"}, [], "the type timestamp-nanos"),

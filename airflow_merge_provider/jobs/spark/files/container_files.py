@@ -286,7 +286,11 @@ def _list_union_problems(
     members: Sequence[Any], path: str, records: tuple[str, ...]
 ) -> Iterator[tuple[str, str, str]]:
     kinds = [member for member in members if member != "null"] or members
-    names = [str(kind["type"]) if isinstance(kind, Mapping) else str(kind) for kind in kinds]
+    # Spark reads a union of a date and a long as numbers.
+    names = [
+        str(kind.get("logicalType") or kind["type"]) if isinstance(kind, Mapping) else str(kind)
+        for kind in kinds
+    ]
     if len(names) > 1 and set(names) not in _AVRO_WIDENED:
         yield path, f"union of {' and '.join(names)}", "write one type, or a record"
     for kind in kinds:
