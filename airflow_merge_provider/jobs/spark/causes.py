@@ -75,18 +75,12 @@ class Cause(NamedTuple):
     def shown_line(self) -> str:
         """The first line of the error as it may be shown, with its condition or its class."""
         head = f"[{self.condition}]" if self.condition else f"{self.name}:"
+        line = (self.problem or self.message).strip().partition("\n")[0]
         if self.problem:
-            return f"{head} {self.shown_problem}"
-        line = self.message.strip().partition("\n")[0]
+            return f"{head} {self.message}{mask_problem(line)}"
         if self.has_values:
             return f"{head} {mask_text(line)}"
         return f"{head} {line}" if self.condition else mask_error(f"{head} {line}")
-
-    @property
-    def shown_problem(self) -> str:
-        """The first line of what an expression of this package has raised, as it may be shown."""
-        line = self.problem.strip().partition("\n")[0]
-        return f"{self.message}{mask_problem(line)}"
 
     @property
     def is_of_values(self) -> bool:

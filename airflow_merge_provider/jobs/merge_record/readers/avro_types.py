@@ -39,7 +39,7 @@ def convert_avro_schema(schema: Any, text: str) -> Schema:
     if not schema["fields"]:
         raise UnreadableError("its Avro record has no fields (write a field)")
     if problem := find_avro_problem(schema):
-        raise UnreadableError(f"{problem.message} ({problem.hint})")
+        raise UnreadableError(problem)
     return Schema(tuple(_AvroTypes().convert_record(schema, "")), text)
 
 

@@ -18,8 +18,7 @@ from airflow_merge_provider.jobs.merge_record.readers.arrow_types import (
 )
 from airflow_merge_provider.jobs.merge_record.readers.avro_types import convert_avro_schema
 from airflow_merge_provider.jobs.spark.files.container_files import (
-    find_interval,
-    find_odd_int96,
+    find_stored_problem,
     list_columns,
     open_avro,
     read_orc_writer,
@@ -83,17 +82,9 @@ def parquet_footer(file: BinaryIO) -> FileMetadata:
         footer = parquet.ParquetFile(file, coerce_int96_timestamp_unit="us")
     except pa.ArrowInvalid as error:
         raise UnreadableError(describe_damage("its Parquet footer is damaged", error)) from error
-    columns = list_columns(footer)
-    if interval := find_interval(columns):
-        raise UnreadableError(
-            f"column {interval!r} has the type interval, which Spark cannot read (write it as text)"
-        )
-    if (name := find_odd_int96(footer, file)) is not None:
-        raise UnreadableError(
-            f"column {name!r} has a time with nanoseconds, which Spark cannot hold "
-            "(write it with microseconds)"
-        )
-    return convert_parquet_schema(footer.schema_arrow, columns), footer.metadata.num_rows
+    if problem := find_stored_problem(footer, file):
+        raise UnreadableError(problem)
+    return convert_parquet_schema(footer.schema_arrow, list_columns(footer)), footer.metadata.num_rows
 
 
 def orc_footer(file: BinaryIO) -> FileMetadata:
@@ -109,7 +100,7 @@ def orc_footer(file: BinaryIO) -> FileMetadata:
     file.seek(0)
     _, lost = read_orc_writer(file)
     if lost is not None:
-        raise UnreadableError(f"{lost.message} ({lost.hint})")
+        raise UnreadableError(lost)
     return convert_orc_schema(footer.schema), footer.nrows
 
 

@@ -212,13 +212,13 @@ def _check_avro_option(spark: SparkSession, dataset: Dataset, option: str, text:
     :raises DataError: if it is not a schema of Avro, or if it has a type that Spark does not know.
     """
     try:
-        is_text = option == _AVRO_SCHEMAS[0]
-        schema = parse_avro_schema(io.BytesIO(text.encode())) if is_text else None
+        if option == _AVRO_SCHEMAS[0]:
+            schema = parse_avro_schema(io.BytesIO(text.encode()))
+        else:
+            schema = (read_headers(spark, [text], parse_avro_schema) or {}).get(text)
     except ValueError as error:
         message = f"the option {option} is not a schema of Avro: {error}"
         raise FileProblem(message, _OPTIONS).build_error(dataset) from None
-    if not is_text:
-        schema = (read_headers(spark, [text], parse_avro_schema) or {}).get(text)
     if schema is not None and (problem := find_avro_problem(schema)):
         message = f"the schema of the option {option}: {problem.message}"
         raise FileProblem(message, problem.hint).build_error(dataset)

@@ -32,6 +32,9 @@ class FileProblem:
     message: str
     hint: str = ""
 
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
     def build_error(self, dataset: Dataset) -> DataError:
         """Return the error of a dataset that has this problem."""
         return DataError.from_problems([Problem(dataset.id, "files", self.message, self.hint)])
@@ -93,10 +96,7 @@ def describe_damage(part: str, error: Exception) -> str:
 
 
 def describe_spark_error(error: BaseException) -> str:
-    """Return the problem of a file that Spark cannot read, which may have values only in quotes.
-
-    Errors of Spark and Java name neither the file nor a remedy: they belong into the log.
-    """
+    """Return the problem of a file that Spark cannot read, without errors of Spark, which name no remedy."""
     if cause := next((cause for cause in list_causes(error) if cause.problem), None):
-        return cause.shown_problem[:_REASON_MAX_LENGTH]
+        return cause.shown_line.removeprefix(f"[{cause.condition}] ")[:_REASON_MAX_LENGTH]
     return f"Spark cannot read all of it ({WRITE_AGAIN}; the log of the run has the error of Spark)"
