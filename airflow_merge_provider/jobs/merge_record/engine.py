@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -75,9 +75,9 @@ class Engine(Protocol):
 class SparkEngine:
     """An engine that uses Spark; records that were parsed for counting are cached for writing."""
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, log_line: Callable[[str], object] = str) -> None:
         self._spark = spark
-        self._records = Records(spark)
+        self._records = Records(spark, log_line)
 
     def find_arrivals(
         self, source: Storage, queue: FileQueue, config: MergeRecordConfig, now: int

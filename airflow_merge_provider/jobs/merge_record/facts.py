@@ -46,13 +46,14 @@ from airflow_merge_provider.jobs.merge_record.readers.spark_types import (
     spark_schema,
 )
 from airflow_merge_provider.jobs.spark.files import csv_structure
-from airflow_merge_provider.jobs.spark.files.file_problem import UnreadableError, describe_error
+from airflow_merge_provider.jobs.spark.files.file_problem import UnreadableError, describe_damage
 from airflow_merge_provider.jobs.spark.files.raw_texts import build_row_finder
 from airflow_merge_provider.jobs.spark.text_values import has_type
 
 SortedFiles = tuple[list[tuple[FileReader, list[str]]], dict[str, FileFacts]]
-_COLON = "its path contains a colon, which Hadoop does not support"
+_COLON = "its path contains a colon, which Hadoop does not support (rename it)"
 _COUNT = "record.count"
+_RESERVED = "the field name {!r} is reserved (rename the field)"
 _PACKED = "Spark rounds numbers of JSON arrays that are compressed so (decompress it, or write JSON lines)"
 # Compressions that Spark reads and Python does not.
 _SPARK_ONLY_CODECS = (".deflate", ".snappy", ".lz4", ".zst")
@@ -78,7 +79,7 @@ def find_arrivals(
     for file in queue.files:
         fact = facts.get(file.uri) or FileFacts(unreadable=file.wrong or _COLON)
         if reserved_name := find_reserved_name(fact.schema.names):
-            fact = FileFacts(unreadable=fact.unreadable or f"the field name {reserved_name!r} is reserved")
+            fact = FileFacts(unreadable=fact.unreadable or _RESERVED.format(reserved_name))
         if (fact.records or fact.schema.fields) and config.output.schema is None:
             unwritable = find_unwritable_field(fact.schema, config.output.format)
             fact = replace(fact, unreadable=fact.unreadable or unwritable)
@@ -125,7 +126,10 @@ def check_files(
     broken = {}
     for file in files:
         fact = facts[file.uri]
-        count_problem = f"it has {fact.records} records, but {file.records} are expected"
+        count_problem = (
+            f"it has {fact.records} records, but {file.records} are expected "
+            f"(correct the attribute {_COUNT}, or the file)"
+        )
         problem = (
             fact.unreadable or fact.malformed or (count_problem if fact.records != file.records else None)
         )
@@ -445,11 +449,14 @@ def _find_wrong_header(columns: tuple[str, ...], schema: Schema | None, *, has_h
     if problem := csv_structure.find_repeated_name(columns, is_case_sensitive=True):
         return problem
     if reserved_name := find_reserved_name(columns):
-        return f"the field name {reserved_name!r} is reserved"
+        return _RESERVED.format(reserved_name)
     if has_header and not columns:
-        return "it has no header"
+        return "it has no header (write the names of its columns in its first line, or set header to false)"
     if has_header and schema is not None and columns != schema.names:
-        return f"its header is {', '.join(columns)}, but the schema columns are {', '.join(schema.names)}"
+        return (
+            f"its header is {', '.join(columns)}, but the schema columns are {', '.join(schema.names)} "
+            "(write these, or correct the schema of the reader)"
+        )
     return None
 
 
@@ -505,11 +512,11 @@ def _count_records(records: Records, file_reader: TypedReader, uris: Sequence[st
 def _find_wrong_fields(schema: Schema) -> str | None:
     """Return why Spark cannot read records with these fields, or None."""
     if reserved_name := find_reserved_name(schema.names):
-        return f"the field name {reserved_name!r} is reserved"
+        return _RESERVED.format(reserved_name)
     try:
         struct = spark_schema(schema)
     except Exception as error:  # noqa: BLE001 - any error in a file's own schema affects only this file
-        return describe_error(error)
+        return describe_damage("Spark cannot read its schema", error)
     if (repeated := find_repeated_name(struct)) is not None:
         return f"it has the field {repeated!r} more than once (write it under two names)"
     return TOO_DEEP if is_too_deep(struct.simpleString()) else None

@@ -68,7 +68,7 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> Report:
     :raises ConflictError: when another run is at work; nothing of this one is written then.
     """
     config = _resolve_config(request)
-    with closing(SparkEngine(spark)) as engine:
+    with closing(SparkEngine(spark, progress.log_line)) as engine:
         return run_with(engine, _build_opener(spark), config, request, progress)
 
 

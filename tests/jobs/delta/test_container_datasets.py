@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import tempfile
 from collections.abc import Mapping
 from datetime import date, datetime, time, timedelta
@@ -72,6 +73,14 @@ def build_interval() -> bytes:
         return Path(file.name).read_bytes()
 
 
+def write_alias(row: dict[str, Any]) -> bytes:
+    """Return an Avro file with the field ``v``, which has the alias ``u``, and with a default."""
+    field = {"name": "v", "type": "int", "aliases": ["u"], "default": 7}
+    file = io.BytesIO()
+    fastavro.writer(file, {"type": "record", "name": "r", "fields": [field]}, [row])
+    return file.getvalue()
+
+
 def build_default() -> bytes:
     """Return an Avro file whose header has the default ``"null"`` of a field that is NULL or a number."""
     field = {"name": "v", "type": ["null", "int"], "default": None, "doc": "12"}
@@ -81,10 +90,18 @@ def build_default() -> bytes:
     return file.getvalue().replace(b'"doc": "12"', b'"doc": ""').replace(b": null", b': "null"')
 
 
+UNSIGNED = {
+    f"v{bits:02}": pa.array([bits // 16, 2**bits - 1], getattr(pa, f"uint{bits}")())
+    for bits in (8, 16, 32, 64)
+}
+UNSIGNED_WITHIN = pa.struct([("l", pa.list_(pa.uint32())), ("m", pa.map_(pa.string(), pa.uint64()))])
 INTERVAL = build_interval()
 INVALID_TEXT = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xffx"]).buffers())
 INNER = {"type": "record", "name": "s", "fields": [{"name": "n", "type": "int"}]}
 NODE = {"type": "record", "name": "node", "fields": [{"name": "next", "type": ["null", "node"]}]}
+CODE = {"type": "fixed", "name": "code", "size": 2}
+UNION = {"type": "record", "name": "r", "fields": [{"name": "v", "type": ["null", "int", "string"]}]}
+OF_V = '{"type": "record", "name": "r", "fields": [{"name": "v", "type": %s}]}'
 LETTER = {"type": "enum", "name": "letter", "symbols": ["A", "B"]}
 OTHER_CASE = {**INNER, "fields": [{"name": "N", "type": "int"}]}
 # The format, the options and the files of a dataset, and its rows.
@@ -111,6 +128,13 @@ READ: dict[str, tuple[str, dict[str, str], dict[str, bytes], list[tuple[Any, ...
     "wider decimals": ("parquet", {}, {"a": write_parquet(build_column(Decimal("1.2"), pa.decimal128(5, 1))),
                                        "b": write_parquet(build_column(Decimal("2.2"), pa.decimal128(8, 1)))},
                        [(Decimal("1.2"),), (Decimal("2.2"),)]),
+    "unsigned": ("parquet", {}, {"a": write_parquet(pa.table(UNSIGNED))},
+                 [(0, 1, 2, 4), (255, 2**16 - 1, 2**32 - 1, Decimal(2**64 - 1))]),
+    "unsigned within": ("parquet", {}, {"a": write_parquet(build_column(
+                            {"l": [2**32 - 1], "m": [("k", 2**64 - 1)]}, UNSIGNED_WITHIN))},
+                        [(([2**32 - 1], {"k": Decimal(2**64 - 1)}),)]),
+    "nulls": ("parquet", {}, {"a": write_parquet(pa.table({"id": [1, 2], "v": pa.nulls(2)}))},
+              [(1, None), (2, None)]),
     "INT96": ("parquet", {}, {"a": build_int96(1_714_521_600_123_456_000)},
               [(datetime(2024, 5, 1, 0, 0, 0, 123456),)]),  # noqa: DTZ001
     "INT96 within": ("parquet", {}, {"a": build_int96([{"d": 1000, "m": [("k", 0)]}, None], NANOS_WITHIN)},
@@ -118,6 +142,13 @@ READ: dict[str, tuple[str, dict[str, str], dict[str, bytes], list[tuple[Any, ...
     "names of Avro": ("avro", {}, {"a": write_avro({"v": LETTER, "w": "letter", "x": INNER, "y": "s"},
                                                    {"v": "A", "w": "B", "x": {"n": 1}, "y": {"n": 2}})},
                       [("A", "B", (1,), (2,))]),
+    "fixed of Avro": ("avro", {}, {"a": write_avro({"v": CODE, "w": {"type": "array", "items": "code"}},
+                                                   {"v": b"\0\xff", "w": [b"ab", b"\n "]})},
+                      [(b"\0\xff", [b"ab", b"\n "])]),
+    "aliases of Avro": ("avro", {}, {"a": write_alias({"v": 1}), "b": write_avro({"u": "int"}, {"u": 2})},
+                        [(2, None), (None, 1)]),
+    "alias of an option": ("avro", {"avroSchema": OF_V % '"int", "aliases": ["u"]'},
+                           {"b": write_avro({"u": "int"}, {"u": 2})}, [(2,)]),
     "default of Avro": ("avro", {}, {"a": build_default(), "b": write_avro({"v": "int"}, {"v": 2})},
                         [(1,), (2,)]),
     "calendar": ("orc", {CALENDAR: "true"}, {"a": write_orc(build_column(OLD))}, [(OLD,)]),
@@ -172,10 +203,16 @@ REFUSED: dict[str, tuple[str, dict[str, bytes], str]] = {
                      "/a: column 'v' has the type time-micros, which Spark cannot read .write it as text"),
     "union of Avro": ("avro", {"a": write_avro({"v": ["null", "int", "string"]}, {"v": "x"})},
                       "/a: column 'v' has the type union of int and string, .*write one type, or a record"),
+    "union with a date": ("avro", {"a": write_avro({"v": [{"type": "int", "logicalType": "date"}, "long"]},
+                                                   {"v": 1})},
+                          "/a: column 'v' has the type union of date and long, .*write one type"),
     "record in itself": ("avro", {"a": write_avro({"v": NODE}, {"v": {"next": None}})},
                          r"/a: column 'v\.next' has the type record node inside of itself, .*do not contain"),
     "null of Avro": ("avro", {"a": write_avro({"id": "int", "v": "null"}, {"id": 1, "v": None})},
                      "/a: column 'v' has the type null, which Spark cannot read .write it as another type"),
+    "nulls beside texts": ("parquet", {"a": write_parquet(pa.table({"v": pa.nulls(1)})),
+                                       "b": write_parquet(build_column("x"))},
+                           "column 'v' has the type null in .*/a, but string in .*/b .write the files with"),
     "twice": ("parquet", {"a": write_parquet(pa.table([[1], [2]], ["v", "V"]))},
               "the fields 'v' and 'V', whose"),
     "case of Parquet": ("parquet", {"a": write_parquet(build_column({"v": 1}, name="s")),
@@ -201,7 +238,7 @@ def read_rows(
         (folder / name).write_bytes(content)
     dataset = resolve_dataset({"dataset": str(folder), "format": kind, "options": options}, None)
     rows = read_dataset(spark, pin_dataset(spark, dataset))
-    return sorted(tuple(row) for row in rows.select(sorted(rows.columns, key=str.lower)).collect())
+    return sorted(map(tuple, rows.select(sorted(rows.columns, key=str.lower)).collect()), key=repr)
 
 
 @pytest.mark.parametrize("case", READ)
@@ -219,6 +256,19 @@ def test_values_that_spark_would_change_are_refused(spark: SparkSession, tmp_pat
 
     with pytest.raises((PySparkException, DataError), match=reason):
         read_rows(spark, tmp_path / "f", kind, {}, files)
+
+
+def test_a_schema_of_an_option_is_checked_like_one_of_a_file(spark: SparkSession, tmp_path: Path) -> None:
+    """A union in it is refused, whether the option has the schema or its file."""
+    (tmp_path / "s.avsc").write_text(json.dumps(UNION))
+    files = {"a": write_avro({"v": "int"}, {"v": 1})}
+    for option in ({"avroSchema": json.dumps(UNION)}, {"avroSchemaUrl": f"file:{tmp_path}/s.avsc"}):
+        reason = f"schema of the option {next(iter(option))}: column 'v' has the type union of int and string"
+        with pytest.raises(DataError, match=reason):
+            read_rows(spark, tmp_path / "f", "avro", option, files)
+    for text in ("{", '"nosuch"', '{"type": "record"}'):
+        with pytest.raises(DataError, match=r"the option avroSchema is not a schema of Avro: .* \(correct"):
+            read_rows(spark, tmp_path / "f", "avro", {"avroSchema": text}, files)
 
 
 def test_old_days_of_spark_come_out(spark: SparkSession, tmp_path: Path) -> None:

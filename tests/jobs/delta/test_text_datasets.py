@@ -21,6 +21,8 @@ from airflow_merge_provider.jobs.delta.table import pin_dataset, read_dataset
 from airflow_merge_provider.jobs.spark.errors import convert_error
 from tests.odd_names import ODD
 
+LARGE = "x" * 10_000_000
+LARGE_FILE = f"id,v\n3,{LARGE}\n".encode()
 NUMBERS = '{"id": 1, "v": 9007199254740993}\n{"id": 2, "v": 1.5}\n'
 HEADER = {"header": "true"}
 INFER = {**HEADER, "inferSchema": "true"}
@@ -68,6 +70,21 @@ READ: dict[str, tuple[str, dict[str, str], dict[str, Any], list[tuple[Any, ...]]
                 [("1", "a\\b"), ("2", "c\\"), ("3", 'd"e\\')]),
     "quotes inside": ("csv", HEADER, {"a": 'id,v\n1,5" pipe\n2,"x\n"\n3,""""\n'},
                       [("1", '5" pipe'), ("2", "x\n"), ("3", '"')]),
+    "byte order mark": ("csv", HEADER, {"a": "\ufeffid,v\n1,\ufeffx\n", "b": "v,id\r\ny,2"},
+                        [("1", "\ufeffx"), ("2", "y")]),
+    "mark of no header": ("csv", {}, {"a": "\ufeff1,x\n", "b": '\ufeff"2",y\n'}, [("1", "x"), ("2", "y")]),
+    "UTF-16": ("csv", {**HEADER, "encoding": "UTF-16"}, {"a": 'id,v\n1,"é\nx"\n2,'.encode("utf-16")},
+               [("1", "é\nx"), ("2", None)]),
+    "UTF-16 of one order": ("csv", {**HEADER, "encoding": "UTF-16BE"},
+                            {"a": "id,v\r\n1,é\r\n".encode("utf-16-be")}, [("1", "é")]),
+    "line break in the header": ("csv", HEADER, {"a": '"i\nd",v\n1,x\n', "b": 'v,"i\nd"\ny,2\n'},
+                                 [("1", "x"), ("2", "y")]),
+    "no last end": ("csv", HEADER, {"a": "id,v\n1,x", "b": 'id,v\r\n2,"y"',
+                                           "c.gz": gzip.compress(b"id,v\n3,z")},
+                    [("1", "x"), ("2", "y"), ("3", "z")]),
+    "large values": ("csv", HEADER, {"a": f'id,v\n1,{LARGE}\n2,"{LARGE}\n"\n',
+                                            "b.gz": gzip.compress(LARGE_FILE)},
+                     [("1", LARGE), ("2", f"{LARGE}\n"), ("3", LARGE)]),
     "a name of none": ("csv", HEADER, {"a": ",v,\n1,x,y\n"}, [("1", "x", "y")]),
     "no header": ("csv", {}, {"a": "1,x\r\n", "b": "2,y\n"}, [("1", "x"), ("2", "y")]),
     "inferred": ("csv", {**HEADER, "inferSchema": "true"}, {"a": "id,v\n1,1.50\n2,3\n"},

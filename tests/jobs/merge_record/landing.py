@@ -30,6 +30,10 @@ SECOND = 1_000_000
 START = 1_700_000_000
 SCHEMA = Schema(({"name": "id", "type": "long"},))
 
+_ENGINE_TEXT = re.compile(r"\[[A-Z]\w+\]|SQLSTATE|\b(org|java|py4j|pyspark)\.|Exception|Traceback|Errno")
+# The remedy is in brackets and begins with a verb.
+_REMEDY = re.compile(r" \([a-z]+ ")
+
 
 class PlainEngine:
     """An engine that counts and moves JSON lines without Spark, for tests of everything else."""
@@ -121,6 +125,8 @@ class Landing:
             return check_report(report)
         finally:
             self.engine.close()
+            if isinstance(self.engine, SparkEngine):
+                self._check_reasons()
 
     def undo_runs(
         self, target: str = "merged", *, opened: Open = open_storage, run_id: str = "", **changes: Any
@@ -177,6 +183,13 @@ class Landing:
         """Return all lines of the ledger."""
         files = sorted((self.root / "state" / "ledger").glob("*.jsonl"))
         return [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+
+    def _check_reasons(self) -> None:
+        """Check that each failed file has a remedy in its reason, and no text of Spark or Java."""
+        codes = ("UNREADABLE", "MALFORMED", "VALUE_LOST", "UNWRITABLE")
+        for reason in [line["reason"] for line in self.read_ledger() if line.get("code") in codes]:
+            assert not _ENGINE_TEXT.search(reason), reason
+            assert _REMEDY.search(reason), reason
 
     def read_everything(self) -> dict[str, bytes]:
         """Return the bytes of every file that a run leaves, except names of runs and times of outputs."""

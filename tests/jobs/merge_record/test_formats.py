@@ -22,7 +22,7 @@ from airflow_merge_provider.core.change_plan.shown_rows import ShownRows, use_sh
 from airflow_merge_provider.jobs.merge_record.readers import containers
 from airflow_merge_provider.jobs.merge_record.readers.scan import FileGroup, find_named_file
 from airflow_merge_provider.jobs.merge_record.writing import get_suffix
-from airflow_merge_provider.jobs.spark.files.file_problem import UnreadableError, describe_error
+from airflow_merge_provider.jobs.spark.files.file_problem import UnreadableError, describe_damage
 from tests.jobs.merge_record.contents import ROWS, XML, write_content
 from tests.jobs.merge_record.landing import Landing
 from tests.odd_names import ODD
@@ -319,13 +319,15 @@ def test_an_output_ends_as_its_part_does(part: Any, suffix: Any) -> None:
 def test_errors_of_readers_have_no_values() -> None:
     """Where rows may not be shown, a reader names the class of an error, because its text may have values."""
     with use_shown_rows(ShownRows(rows="keys")):
-        with pytest.raises(UnreadableError, match=r"its Parquet footer is damaged \(ArrowInvalid: \*\*\*\)"):
+        with pytest.raises(
+            UnreadableError, match=r"its Parquet footer is damaged: ArrowInvalid: \*\*\* \(write"
+        ):
             containers.parquet_footer(io.BytesIO(b"planted, which is no footer"))
         with pytest.raises(pa.ArrowInvalid, match="planted") as failure:
             csv.read_csv(io.BytesIO(b"a,b\n1,2,planted\n"))
-        assert describe_error(failure.value) == "ArrowInvalid: ***"
-        assert describe_error(OSError("Not an ORC file")) == "Not an ORC file"
-    assert "planted" in describe_error(failure.value)
+        assert describe_damage("x", failure.value).startswith("x: ArrowInvalid: *** (")
+        assert describe_damage("x", OSError("Not an ORC file")).startswith("x: Not an ORC file (")
+    assert "planted" in describe_damage("x", failure.value)
 
 
 def test_only_an_error_of_a_file_names_it() -> None:

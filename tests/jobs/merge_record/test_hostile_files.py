@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.merge_record.landing import SIDECAR
+from airflow_merge_provider.jobs.merge_record.engine import SparkEngine
 from airflow_merge_provider.jobs.merge_record.readers import scan
 from tests.jobs.merge_record.contents import build_avro, encode_zigzag
 from tests.jobs.merge_record.landing import Landing
@@ -231,28 +232,34 @@ def test_what_only_the_engine_raises(
 ) -> None:
     """If Spark does not name the bad file, it is found by bisection.
 
-    Errors of all files fail none of them.
+    The error is in the log of the run, and not in the reason. Errors of all files fail none of them.
     """
+    lines: list[str] = []
     landing = Landing(
-        tmp_path, lean, reader={"format": "csv", "schema": "id LONG"}, writer={"format": "json"}
-    )
+        tmp_path, engine=SparkEngine(lean, lines.append),
+        reader={"format": "csv", "schema": "id LONG"}, writer={"format": "json"},
+    )  # fmt: skip
     for number in range(5):
         landing.put_file(f"{number}.csv", f"id\n{number}\n", at=number)
-    collect = scan._collect_summaries
+    collect, error = scan._collect_summaries, "[READER_BROKE] org.apache.spark.SparkException: 7"
 
     def collect_and_fail(frames: Any) -> Any:
         summaries = collect(frames)
         if any(name.endswith(tuple(wrong)) for name in summaries):
-            raise RuntimeError("a reader broke")
+            raise RuntimeError(error)
         return summaries
 
     monkeypatch.setattr(scan, "_collect_summaries", collect_and_fail)
     if len(wrong) > 1:
-        with pytest.raises(RuntimeError, match="a reader broke"):
+        with pytest.raises(RuntimeError, match="READER_BROKE"):
             landing.run_job(at=9)
         assert len(landing.list_names("in")) == 5
         return
     attributes = merge_beside(landing, good=("0", "1", "2", "4"))
 
-    assert "a reader broke" in attributes["failure.reason"]
+    assert attributes["failure.reason"] == (
+        "The file cannot be read: Spark cannot read all of it (write the file again, or remove it; the log "
+        "of the run has the error of Spark)"
+    )
+    assert lines == [f"{tmp_path}/in/3.csv: RuntimeError: {error}"]
     assert landing.read_ids() == [[0, 1, 2, 4]]

@@ -23,7 +23,13 @@ _AT = datetime(2024, 5, 1, 0, 0, 0, 123456)  # noqa: DTZ001 - without a time zon
 _OLD = datetime(1500, 2, 28, 23, 59, 59, 999999)  # noqa: DTZ001 - as above
 _PAIR = {"type": "record", "name": "p", "fields": [{"name": "x", "type": "int"}]}
 _MICROS = {"type": "long", "logicalType": "local-timestamp-micros"}
+_DATE = {"type": "int", "logicalType": "date"}
 _DIGITS = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 18}
+# A record in a namespace, whose types have names that others have outside of it.
+_NAMED = {"type": "record", "name": "s.q", "fields": [
+    {"name": "y", "type": {"type": "enum", "name": "e", "symbols": ["C", "D"]}},
+    {"name": "z", "type": {**_PAIR, "name": "p"}},
+]}  # fmt: skip
 _AVRO: dict[str, tuple[Any, list[Any]]] = {
     "enum": ({"type": "enum", "name": "e", "symbols": ["A", "B"]}, ["A", "B"]),
     "fixed": ({"type": "fixed", "name": "f", "size": 2}, [b"ab"]),
@@ -32,17 +38,26 @@ _AVRO: dict[str, tuple[Any, list[Any]]] = {
     "map": ({"type": "map", "values": ["null", "double"]}, [{"a": 0.1, "b": None}]),
     "decimal": (_DIGITS, [Decimal("1.000000000000000001")]),
     "local": (_MICROS, [_AT, _OLD]),
-    "date": ({"type": "int", "logicalType": "date"}, [date(1500, 2, 28)]),
+    "date": (_DATE, [date(1500, 2, 28)]),
     "lists": ({"type": "array", "items": _PAIR}, [[{"x": 1}]]),
+    # Types that are defined before, by their names.
+    "pair": ("p", [{"x": 2}]),
+    "pairs": ({"type": "map", "values": ["null", "p"]}, [{"a": {"x": 3}, "b": None}]),
+    "letter": (["null", "e"], ["B", None]),
+    "bytes": ("f", [b"\x00\xff"]),
+    "named": (_NAMED, [{"y": "C", "z": {"x": 4}}]),
+    "names": ({"type": "array", "items": "s.q"}, [[{"y": "D", "z": {"x": 5}}]]),
+    "of namespace": ("s.e", ["C"]),
 }
 _NODE = {"type": "record", "name": "n", "fields": [{"name": "next", "type": ["null", "n"]}]}
 _AVRO_REFUSED: dict[str, tuple[Any, list[Any], str]] = {
-    "union": (["null", "int", "string"], [1, "x"], "field 'c' is a union of int and string"),
-    "union of records": ([_PAIR, {**_PAIR, "name": "q"}], [], "field 'c' is a union of record and record"),
-    "time": ({"type": "long", "logicalType": "time-micros"}, [], "field 'c' has the type time-micros"),
+    "union": (["null", "int", "string"], [1, "x"], "column 'c' has the type union of int and string"),
+    "union with a date": ([_DATE, "long"], [1], "column 'c' has the type union of date and long"),
+    "union of records": ([_PAIR, {**_PAIR, "name": "q"}], [], "column 'c' has the type union of record and"),
+    "time": ({"type": "long", "logicalType": "time-micros"}, [], "column 'c' has the type time-micros"),
     "nanos": ({"type": "long", "logicalType": "timestamp-nanos"}, [], "the type timestamp-nanos"),
-    "digits": ({**_DIGITS, "precision": 40}, [], "field 'c' is a decimal of 40 digits"),
-    "recursive": (_NODE, [], "the record n contains itself"),
+    "digits": ({**_DIGITS, "precision": 40}, [], "column 'c' has the type decimal of 40 digits"),
+    "recursive": (_NODE, [], "column 'c.next' has the type record n inside of itself"),
 }
 
 
@@ -101,12 +116,20 @@ def build_invalid_text() -> pa.Array:
     return pa.Array.from_buffers(pa.string(), 1, [None, offsets, pa.py_buffer(b"\xff")])
 
 
-def read_values(landing: Landing, suffix: str, read: Any) -> dict[str, list[Any]]:
-    """Return the values of the column of each merged file, by the name of its source."""
+def write_avro(fields: list[dict[str, Any]], rows: list[dict[str, Any]]) -> bytes:
+    """Return an Avro file with some fields."""
+    content = io.BytesIO()
+    fastavro.writer(content, fastavro.parse_schema({"type": "record", "name": "r", "fields": fields}), rows)
+    return content.getvalue()
+
+
+def read_values(landing: Landing, suffix: str) -> dict[str, dict[str, list[Any]]]:
+    """Return the columns of each merged file of Parquet, by the name of its first source."""
     values = {}
     for path in landing.list_outputs():
-        name = landing.read_attributes(path)["filename"].removesuffix(suffix)
-        values[name] = read(path).to_pydict()["c"]
+        (line,) = [line for line in landing.read_ledger() if path.name in json.dumps(line)]
+        name = line["sources"][0]["uri"].rpartition("/")[2].removesuffix(suffix)
+        values[name] = parquet.read_table(path).to_pydict()
     return values
 
 
@@ -118,19 +141,23 @@ def list_reasons(landing: Landing, suffix: str) -> dict[str, str]:
     }
 
 
-@pytest.mark.long
+def build_table(arrays: dict[str, pa.Array]) -> pa.Table:
+    """Return a table with a column of each array, whose values are repeated to three rows."""
+    return pa.table(
+        {name: array.take([row % len(array) for row in range(3)]) for name, array in arrays.items()}
+    )
+
+
 def test_parquet_files_of_pyarrow(lean: SparkSession, tmp_path: Path) -> None:
     """Every type comes out equal, also times in nanoseconds, unless a time has nanoseconds."""
-    landing = Landing(tmp_path, lean, reader="parquet", max_records=1, max_bins="unlimited")
-    arrays, refused = build_arrays(), build_refused()
-    tables = {name: pa.table({"c": array}) for name, array in arrays.items()}
-    tables |= {name: pa.table({"c": array}) for name, (array, _) in refused.items()}
+    landing = Landing(tmp_path, lean, reader="parquet", max_records=3, max_bins="unlimited")
+    good, refused = build_table(build_arrays()), build_refused()
+    tables = {name: pa.table({"c": array}) for name, (array, _) in refused.items()} | {"good": good}
     tables["repeated"] = pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["c", "c"])
     refused["repeated"] = (pa.array([1]), "it has the field 'c' more than once")
-    tables["int96"], tables["odd int96"] = tables["nanoseconds"], tables["odd nanoseconds"]
-    refused["odd int96"] = refused["odd nanoseconds"]
+    tables["odd int96"], refused["odd int96"] = tables["odd nanoseconds"], refused["odd nanoseconds"]
     times = pa.array([[{"t": 10**18}], None], pa.list_(pa.struct([("t", pa.timestamp("ns"))])))
-    tables["int96 within"] = pa.table({"c": times})
+    tables["int96"] = build_table({"t": good["nanoseconds"], "within": times})
     for name, table in tables.items():
         sink = pa.BufferOutputStream()
         parquet.write_table(table, sink, use_deprecated_int96_timestamps="int96" in name)
@@ -138,15 +165,16 @@ def test_parquet_files_of_pyarrow(lean: SparkSession, tmp_path: Path) -> None:
 
     landing.run_job(at=1)
 
-    expected = {
-        name: array.cast(pa.timestamp("us")) if name == "nanoseconds" else array
-        for name, array in arrays.items()
+    utc = pa.timestamp("us", "UTC")
+    kinds = {"nanoseconds": pa.timestamp("us"), "nanoseconds utc": utc, "t": utc}
+    kinds["within"] = pa.list_(pa.struct([("t", utc)]))
+    assert read_values(landing, ".parquet") == {
+        name: {
+            column: (values.cast(kinds[column]) if column in kinds else values).to_pylist()
+            for column, values in zip(tables[name].column_names, tables[name], strict=True)
+        }
+        for name in ("good", "int96")
     }
-    expected["nanoseconds utc"] = expected["nanoseconds utc"].cast(pa.timestamp("us", "UTC"))
-    expected["int96"] = expected["nanoseconds utc"]
-    expected["int96 within"] = times.cast(pa.list_(pa.struct([("t", pa.timestamp("us", "UTC"))])))
-    values = read_values(landing, ".parquet", parquet.read_table)
-    assert values == {name: array.to_pylist() for name, array in expected.items()}
     reasons = list_reasons(landing, ".parquet")
     assert reasons.keys() == refused.keys()
     for name, (_, reason) in refused.items():
@@ -213,50 +241,64 @@ def test_old_days_in_orc_files_are_refused(kind: pa.DataType, value: Any, proble
     assert orc_footer(later)[1] == 3
 
 
-@pytest.mark.long
-def test_orc_and_avro_files(lean: SparkSession, tmp_path: Path) -> None:
-    """ORC of Spark and of pyarrow, and Avro with named types, unions and logical types."""
-    landing = Landing(tmp_path, lean, reader="orc", writer="parquet", max_records=1, max_bins="unlimited")
+def test_orc_files(lean: SparkSession, tmp_path: Path) -> None:
+    """Files of Spark and of pyarrow."""
+    landing = Landing(tmp_path, lean, reader="orc", writer="parquet", max_records=3, max_bins="unlimited")
     chosen = ("double", "decimal", "map by number", "lists", "bytes")
     arrays = {name: array for name, array in build_arrays().items() if name in chosen}
-    arrays |= {"times": pa.array([1714521600123456000], pa.timestamp("ns", "UTC"))}
-    for name, array in arrays.items():
+    times = pa.array([1714521600123456000], pa.timestamp("ns", "UTC"))
+    tables = {"good": build_table({**arrays, "times": times})}
+    tables["old"] = pa.table({"c": pa.array([date(1582, 10, 14), None])})
+    for name, table in tables.items():
         sink = pa.BufferOutputStream()
-        orc.write_table(pa.table({"c": array}), sink)
+        orc.write_table(table, sink)
         landing.put_file(f"{name}.orc", bytes(sink.getvalue()))
-    sink = pa.BufferOutputStream()
-    orc.write_table(pa.table({"c": pa.array([date(1582, 10, 14), None])}), sink)
-    landing.put_file("old.orc", bytes(sink.getvalue()))
-    for name, kind in (("timestamp", "timestamp"), ("local", "timestamp_ntz")):
-        frame = lean.sql(f"SELECT {kind}'1500-02-28T23:59:59.999999' AS c")
-        frame.coalesce(1).write.orc(str(tmp_path / name))
-        (part,) = (tmp_path / name).glob("part-*.orc")
-        landing.put_file(f"{name}.orc", part.read_bytes())
-        arrays[name] = pa.array([_OLD], pa.timestamp("us", "UTC" if kind == "timestamp" else None))
+    old = "'1500-02-28T23:59:59.999999'"
+    lean.sql(f"SELECT TIMESTAMP{old} AS t, TIMESTAMP_NTZ{old} AS n").coalesce(1).write.orc(
+        str(tmp_path / "f")
+    )
+    (part,) = (tmp_path / "f").glob("part-*.orc")
+    landing.put_file("spark.orc", part.read_bytes())
 
     landing.run_job(at=1)
 
-    arrays["times"] = arrays["times"].cast(pa.timestamp("us", "UTC"))
-    assert read_values(landing, ".orc", parquet.read_table) == {
-        name: array.to_pylist() for name, array in arrays.items()
+    values = read_values(landing, ".orc")
+    assert values.pop("spark") == {"t": [_OLD.replace(tzinfo=UTC)], "n": [_OLD]}
+    micros = build_table({**arrays, "times": times.cast(pa.timestamp("us", "UTC"))})
+    assert values == {"good": micros.to_pydict()}
+    assert list_reasons(landing, ".orc").keys() == {"old"}
+
+
+def test_avro_files(lean: SparkSession, tmp_path: Path) -> None:
+    """Named types, unions and logical types come out equal; an alias names the field that it is united with.
+
+    A field that a file lacks is NULL, whatever its default in another file.
+    """
+    landing = Landing(
+        tmp_path, lean, reader="avro", writer="parquet", max_bins="unlimited", schema_merge="union",
+        correlation_attribute_name="k",
+    )  # fmt: skip
+    rows = [{name: items[row % len(items)] for name, (_, items) in _AVRO.items()} for row in range(2)]
+    good = [{"name": name, "type": kind} for name, (kind, _) in _AVRO.items()]
+    landing.put_file("good.avro", write_avro(good, rows), k="good")
+    for name, (kind, items, _) in _AVRO_REFUSED.items():
+        content = write_avro([{"name": "c", "type": kind}], [{"c": item} for item in items])
+        landing.put_file(f"{name}.avro", content, k=name)
+    renamed = {"name": "b", "type": "long", "aliases": ["a"], "default": 5}
+    added = {"name": "d", "type": "int", "default": 7}
+    landing.put_file("new.avro", write_avro([renamed, added], [{"b": 2**40, "d": 1}]), k="aliases")
+    landing.put_file("old.avro", write_avro([{"name": "a", "type": "int"}], [{"a": 3}]), at=1, k="aliases")
+
+    landing.run_job(at=2)
+
+    values = read_values(landing, ".avro")
+    for name in ("map", "pairs"):
+        values["good"][name] = [dict(entries) for entries in values["good"][name]]
+    assert values == {
+        "good": {name: [row[name] for row in rows] for name in _AVRO},
+        "new": {"b": [2**40, 3], "d": [1, None]},
     }
-
-    avro = Landing(
-        tmp_path / "avro", lean, reader="avro", writer="parquet", max_records=1, max_bins="unlimited"
-    )
-    cases = _AVRO | {name: (schema, values) for name, (schema, values, _) in _AVRO_REFUSED.items()}
-    for name, (field_type, items) in cases.items():
-        content = io.BytesIO()
-        schema = {"type": "record", "name": "r", "fields": [{"name": "c", "type": field_type}]}
-        fastavro.writer(content, fastavro.parse_schema(schema), [{"c": item} for item in items])
-        avro.put_file(f"{name}.avro", content.getvalue())
-
-    avro.run_job(at=1)
-
-    values = read_values(avro, ".avro", parquet.read_table)
-    values["map"] = [dict(entries) for entries in values["map"]]
-    assert values == {name: expected for name, (_, expected) in _AVRO.items()}
-    reasons = list_reasons(avro, ".avro")
+    reasons = list_reasons(landing, ".avro")
     assert reasons.keys() == _AVRO_REFUSED.keys()
     for name, (_, _, reason) in _AVRO_REFUSED.items():
         assert reason in reasons[name]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from pyspark.sql import SparkSession
 
 from tests.jobs.merge_record.landing import Landing
 
+# The smallest numbers of decimals by their digits after the point.
+SMALL = {scale: f"0.{'0' * (scale - 1)}1" for scale in (18, 38)}
 _AT = datetime(2024, 5, 1, 0, 0, 0, 123456)  # noqa: DTZ001 - its type has the time zone
 _SETTINGS: dict[str, Any] = {
     "schema_merge": "union", "max_bins": "unlimited", "arrival_order": "path",
@@ -27,14 +30,18 @@ def build_parquet(**columns: pa.Array) -> bytes:
     return bytes(sink.getvalue())
 
 
+def build_decimal(number: str, scale: int) -> pa.Array:
+    return pa.array([Decimal(number)], pa.decimal128(38, scale))
+
+
 def read_groups(landing: Landing) -> dict[str, list[Any]]:
     """Return the records of the merged files by the attribute of their files."""
     groups = {}
     for path in landing.list_outputs():
         text = path.read_text()
-        groups[landing.read_attributes(path)["k"]] = (
-            json.loads(text) if text.startswith("[") else [json.loads(line) for line in text.splitlines()]
-        )
+        documents = [text] if text.startswith("[") else text.splitlines()
+        records = [json.loads(document, parse_float=Decimal) for document in documents]
+        groups[landing.read_attributes(path)["k"]] = records[0] if text.startswith("[") else records
     return groups
 
 
@@ -92,7 +99,11 @@ def test_json_arrays(lean: SparkSession, tmp_path: Path) -> None:
 
 
 def test_parquet(lean: SparkSession, tmp_path: Path) -> None:
-    """Times keep their zone and records their NULLs as texts; a column of nulls takes any type."""
+    """Times keep their zone and records their NULLs as texts; a column of nulls takes any type.
+
+    Records are united inside of lists and maps. Where no DECIMAL has the digits of all numbers, a number
+    beyond the chosen one fails its bin by name.
+    """
     landing = Landing(tmp_path, lean, reader="parquet", writer="json", **_SETTINGS)
     text = pa.array(["x"])
     files = {
@@ -101,20 +112,51 @@ def test_parquet(lean: SparkSession, tmp_path: Path) -> None:
         "nulls": [pa.nulls(1), pa.array([_AT], pa.timestamp("ns", "UTC")),
                   pa.array([_AT], pa.timestamp("us", "UTC"))],
         "list": [pa.array([[None]], pa.list_(pa.null())), pa.array([[True]])],
+        "large decimals": [build_decimal("1" * 21, 0), build_decimal("0.5", 18)],
+        "large fractions": [pa.array([1], pa.int64()), build_decimal("0.5", 38)],
     }  # fmt: skip
     for group, arrays in files.items():
         for number, array in enumerate(arrays):
             landing.put_file(f"{group}-{number}.parquet", build_parquet(v=array), k=group)
+    maps = [pa.map_(text.type, pa.struct({name: text.type})) for name in "ab"]
+    columns = {
+        "lists": [pa.array([[[{"a": 1}]]]), pa.array([[[{"b": "x"}, None], [], None]])],
+        "maps": [
+            pa.array([[("k", {"a": "y"})]], maps[0]),
+            pa.array([[("k", {"b": "x"}), ("l", None)]], maps[1]),
+        ],
+        "decimals": [build_decimal("12", 0), build_decimal(SMALL[18], 18)],
+        "fractions": [pa.array([0], pa.int64()), build_decimal(SMALL[38], 38)],
+    }
+    for number in range(2):
+        content = build_parquet(**{name: arrays[number] for name, arrays in columns.items()})
+        landing.put_file(f"columns-{number}.parquet", content, k="columns")
 
     landing.run_job(at=1)
 
-    values = {group: [row["v"] for row in rows] for group, rows in read_groups(landing).items()}
+    groups = read_groups(landing)
+    assert {name: [row[name] for row in groups["columns"]] for name in columns} == {
+        "lists": [[[{"a": 1, "b": None}]], [[{"a": None, "b": "x"}, None], [], None]],
+        "maps": [{"k": {"a": "y", "b": None}}, {"k": {"a": None, "b": "x"}, "l": None}],
+        "decimals": [12, Decimal(SMALL[18])],
+        "fractions": [0, Decimal(SMALL[38])],
+    }
+    values = {group: [row["v"] for row in rows] for group, rows in groups.items() if group != "columns"}
     assert values == {
         "text": ["2024-05-01T00:00:00.123456Z", "2024-05-01T00:00:00.123456", "x", None],
         "record": ['{"a":1,"b":null}', "x"],
         "nulls": [None, "2024-05-01T00:00:00.123456Z", "2024-05-01T00:00:00.123456Z"],
         "list": [[None], [True]],
     }
+    failed = {line["sources"][0]["uri"].rpartition("/")[2]: line for line in landing.read_ledger()}
+    for name, problem in {
+        "large decimals-0": f"the DECIMAL(38,0) {'1' * 21} is not a value of DECIMAL(38,18)",
+        "large fractions-0": "the BIGINT 1 is not a value of DECIMAL(38,38)",
+    }.items():
+        assert failed[f"{name}.parquet"]["reason"] == (
+            f"A value of {name}.parquet cannot be merged: field 'v': {problem} "
+            "(set the field to STRING in the schema of the writer)"
+        )
 
 
 def test_fragments_take_types_from_each_other(lean: SparkSession, tmp_path: Path) -> None:

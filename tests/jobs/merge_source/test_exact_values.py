@@ -134,15 +134,20 @@ def test_the_smallest_changes_count(make_memory_pipe: MakePipe, form: str) -> No
 
 def test_types_of_datasets_are_united_exactly(make_memory_pipe: MakePipe) -> None:
     """Members with different types of a property keep their digits, with every strategy."""
-    pipe = make_memory_pipe("ABC", equality=[["eq", "a.k", "b.k"], ["eq", "a.k", "c.k"]])
+    equality = [["eq", "a.k", f"{name}.k"] for name in "bcde"]
+    pipe = make_memory_pipe("ABCDE", equality=equality)
+    small = f"0.{'0' * 37}1"
     columns = {
         "A": pa.array([2**53 + 1], pa.int64()),
         "B": pa.array([Decimal("2.000000000000000001")], pa.decimal128(38, 18)),
         "C": pa.array([2.0], pa.float64()),
+        # No DECIMAL holds the digits of both.
+        "D": pa.array([Decimal(10**37 + 1)], pa.decimal128(38, 0)),
+        "E": pa.array([Decimal(small)], pa.decimal128(38, 38)),
     }
     for name, column in columns.items():
         pipe.write_rows(name, pa.table({"_id": [name], "k": [1], "x": column}))
-    numbers = "[9007199254740993,2.000000000000000001,2.0]"
+    numbers = f"[9007199254740993,2.000000000000000001,2.0,{10**37 + 1},{small}]"
 
     def read(of: str) -> str:
         (row,) = pipe.target_rows().selectExpr(f"to_json({of}) AS x").collect()

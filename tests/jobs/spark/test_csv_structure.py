@@ -59,6 +59,19 @@ def test_structure_of_a_file(case: str) -> None:
         assert (scanned.cells, scanned.problem) == (expected, None)
 
 
+def test_a_quote_that_does_not_end_in_a_large_file() -> None:
+    """A large dataset is not read to its end, as docs/values.md says; merge record finds the quote."""
+    content = b'id,v\n1,"x"\n2,"y\n'
+    scanner = CsvScanner({"header": "true"})
+
+    for share, problem in ((len(content), f"line 3: {OPEN}"), (len(content) - 1, None)):
+        scanned = csv_structure._scan_file(scanner, (b'"',), share, io.BytesIO(content))
+        assert scanned is not None
+        assert (scanned.cells, scanned.is_text) == (("id", "v"), share == len(content))
+        assert scanned.problem == (problem and f"{problem} (double the quotes in values)")
+    assert OPEN in (scanner.scan_records(io.BytesIO(content)).problem or "")
+
+
 def test_files_that_spark_has_to_scan() -> None:
     """A damaged one and a large one of gzip."""
     packed = gzip.compress(b'id,v\n1,"x"\n')

@@ -21,7 +21,7 @@ from airflow_merge_provider.jobs.spark.errors import (
     first_line,
     has_condition,
 )
-from airflow_merge_provider.jobs.spark.files.file_problem import describe_error
+from airflow_merge_provider.jobs.spark.files.file_problem import describe_spark_error
 from airflow_merge_provider.jobs.spark.known_errors import COMMIT_REFUSED
 
 CALL = """An error occurred while calling o41.sql.
@@ -353,9 +353,9 @@ def test_the_mark_of_an_own_error_is_not_shown() -> None:
     problem = "column 'v': '{}' is not a valid INT (correct it) SQLSTATE: P0001"
     error = PySparkException(f"[USER_RAISED_EXCEPTION] {_OWN}6] /a.b: {problem.format('x')}")
 
-    assert describe_error(error) == f"[USER_RAISED_EXCEPTION] /a.b: {problem.format('x')}"
+    assert describe_spark_error(error) == f"/a.b: {problem.format('x')}"
     with use_shown_rows(ShownRows(rows="keys")):
-        assert describe_error(error) == f"[USER_RAISED_EXCEPTION] /a.b: {problem.format('***')}"
+        assert describe_spark_error(error) == f"/a.b: {problem.format('***')}"
 
 
 def test_an_object_store_without_keys_is_a_missing_prerequisite() -> None:

@@ -112,7 +112,8 @@ def _with_attributes(
             problem = (
                 None
                 if sidecar is not None
-                else f"{name}{SIDECAR} is not a flat JSON object of at most {_SIDECAR_MAX_BYTES >> 20} MiB"
+                else f"{name}{SIDECAR} is not a flat JSON object of at most {_SIDECAR_MAX_BYTES >> 20} MiB "
+                "(correct it)"
             )
             attributes |= sidecar or {}
     attributes |= compute_attributes(config.attributes or {}, attributes)
@@ -122,10 +123,11 @@ def _with_attributes(
 def _find_wrong_name(name: str) -> str | None:
     """Return why a file with this name cannot be merged, or None."""
     if not _is_text(name):
-        return "its name is not valid UTF-8"
+        return "its name is not valid UTF-8 (rename it)"
     if len(name.encode()) + len(SIDECAR) > LONGEST_NAME:
         return (
-            f"its name is longer than {LONGEST_NAME - len(SIDECAR)} bytes, which leaves no room for {SIDECAR}"
+            f"its name is longer than {LONGEST_NAME - len(SIDECAR)} bytes, which leaves no room "
+            f"for {SIDECAR} (rename it)"
         )
     return None
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyarrow import parquet
 
 from airflow_merge_provider.core.merge_record.schema import VOID, Field, Schema, Type
-from airflow_merge_provider.jobs.spark.files.container_files import INT96
+from airflow_merge_provider.jobs.spark.files.container_files import INT96, describe_type, find_hint
 from airflow_merge_provider.jobs.spark.files.file_problem import UnreadableError
 from airflow_merge_provider.jobs.spark.files.value_problems import GREGORIAN_START, is_written_by_spark
 
@@ -56,13 +56,6 @@ _LISTS = (
 # Types of pyarrow that Spark reads as they are stored.
 _STORED = ("arrow.json",)
 _DECIMAL_MAX_DIGITS = 38
-_HINTS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
-    (pa.types.is_decimal, f"Spark has up to {_DECIMAL_MAX_DIGITS} digits: write it as text"),
-    (pa.types.is_timestamp, "write it with microseconds, with coerce_timestamps='us' in pandas and pyarrow"),
-    (pa.types.is_float16, "write it as float32"),
-    (pa.types.is_time, "write it as text"),
-    (pa.types.is_duration, "write it as a number with its unit in the name"),
-)
 # Spark's own name of a type, in the metadata of ORC files.
 _CATALYST_KEY = b"spark.sql.catalyst.type"
 _SECONDS_BEFORE = (GREGORIAN_START - date(1970, 1, 1)).days * 24 * 60 * 60
@@ -193,8 +186,7 @@ def _convert_nested_type(kind: pa.DataType, path: str, convert: Callable[[pa.Fie
         return {
             "fields": [_build_field(member, convert(member, f"{path}.{member.name}")) for member in members]
         }
-    hint = next((hint for is_kind, hint in _HINTS if is_kind(kind)), "write it as another type")
-    raise UnreadableError(f"column {path!r} has the type {kind}, which Spark cannot read ({hint})")
+    raise UnreadableError(describe_type(path, kind, find_hint(kind) or "write it as another type"))
 
 
 def _read_spark_types(schema: pa.Schema) -> dict[str, Any]:

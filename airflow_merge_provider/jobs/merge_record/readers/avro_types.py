@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflow_merge_provider.core.merge_record.schema import Field, Schema, Type
-from airflow_merge_provider.jobs.spark.files.container_files import AVRO_UNREADABLE
+from airflow_merge_provider.jobs.spark.files.container_files import find_avro_problem
 from airflow_merge_provider.jobs.spark.files.file_problem import UnreadableError
 
 _PLAIN = {"enum": "string", "fixed": "bytes"}
@@ -21,9 +21,8 @@ _LOGICAL = {
     "local-timestamp-millis": "timestamp_ntz",
     "local-timestamp-micros": "timestamp_ntz",
 }
-# Unions of these types that Spark reads as the last one.
-_WIDENED = (("int", "long"), ("float", "double"))
-_DECIMAL_MAX_DIGITS = 38
+# The types of unions with these types, of which Spark reads only those with the wider one.
+_WIDENED = {"int": "long", "float": "double"}
 # Spark's own name of a type that it writes as a number.
 _CATALYST = "spark.sql.catalyst.type"
 
@@ -36,34 +35,24 @@ def convert_avro_schema(schema: Any, text: str) -> Schema:
     :raises UnreadableError: if Spark cannot read a type, with the name of the field.
     """
     if not isinstance(schema, Mapping) or schema.get("type") != "record":
-        raise UnreadableError("its Avro schema is not a record")
+        raise UnreadableError("its Avro schema is not a record (write records)")
     if not schema["fields"]:
-        raise UnreadableError("its Avro record has no fields")
+        raise UnreadableError("its Avro record has no fields (write a field)")
+    if problem := find_avro_problem(schema):
+        raise UnreadableError(problem)
     return Schema(tuple(_AvroTypes().convert_record(schema, "")), text)
 
 
 class _AvroTypes:
-    """Converts types; a named type is defined once and then used by its name."""
+    """Converts types that Spark reads; a named type is defined once and then used by its name."""
 
     def __init__(self) -> None:
         self._named: dict[str, Any] = {}
-        self._open: set[str] = set()
 
     def convert_record(self, record: Mapping[str, Any], path: str) -> list[Field]:
-        """Return the fields of a record.
-
-        :raises UnreadableError: if the record contains itself.
-        """
-        name = record["name"]
-        if name in self._open:
-            raise UnreadableError(
-                f"field {path!r}: the record {name} contains itself, which Spark cannot read"
-            )
-        self._named[name] = record
-        self._open.add(name)
-        fields = [self._convert_field(field, path) for field in record["fields"]]
-        self._open.discard(name)
-        return fields
+        """Return the fields of a record."""
+        self._named[record["name"]] = record
+        return [self._convert_field(field, path) for field in record["fields"]]
 
     def _convert_field(self, field: Mapping[str, Any], path: str) -> Field:
         kind, is_nullable = self._convert_type(field["type"], f"{path}.{field['name']}".removeprefix("."))
@@ -73,11 +62,8 @@ class _AvroTypes:
     def _convert_type(self, kind: Any, path: str) -> tuple[Type, bool]:
         """Return the schema type of an Avro type, and whether it is nullable."""
         if isinstance(kind, Sequence) and not isinstance(kind, str):
-            return self._convert_union(kind, path), "null" in kind
-        if kind == "null":
-            raise UnreadableError(
-                f"field {path!r} has the type null, which Spark cannot read (write it as another type)"
-            )
+            kinds = [self._convert_type(member, path)[0] for member in kind if member != "null"]
+            return _WIDENED.get(kinds[0], kinds[0]) if len(kinds) > 1 else kinds[0], "null" in kind
         if isinstance(kind, str):
             return (
                 self._convert_type(self._named[kind], path)
@@ -101,32 +87,9 @@ class _AvroTypes:
             return {"map": self._convert_type(kind["values"], f"{path}.value")[0]}, False
         return self._convert_type(kind["type"], path)
 
-    def _convert_union(self, members: Sequence[Any], path: str) -> Type:
-        values = [member for member in members if member != "null"] or members
-        kinds = [self._convert_type(member, path)[0] for member in values]
-        if len(kinds) == 1:
-            return kinds[0]
-        names = [kind if isinstance(kind, str) else next(iter(kind)) for kind in kinds]
-        if widened := next((wide for wide in _WIDENED if set(names) == set(wide)), None):
-            return widened[-1]
-        names = ["record" if name == "fields" else name for name in names]
-        raise UnreadableError(
-            f"field {path!r} is a union of {' and '.join(names)}, which Spark cannot read as "
-            "one column (write one type, or a record)"
-        )
-
     def _convert_logical(self, kind: Mapping[str, Any], logical: str, path: str) -> Type:
         if logical == "decimal":
-            if kind["precision"] <= _DECIMAL_MAX_DIGITS:
-                return f"decimal({kind['precision']},{kind.get('scale', 0)})"
-            raise UnreadableError(
-                f"field {path!r} is a decimal of {kind['precision']} digits, and Spark has up to "
-                f"{_DECIMAL_MAX_DIGITS} (write it as text)"
-            )
-        if logical in AVRO_UNREADABLE:
-            raise UnreadableError(
-                f"field {path!r} has the type {logical}, which Spark cannot read ({AVRO_UNREADABLE[logical]})"
-            )
+            return f"decimal({kind['precision']},{kind.get('scale', 0)})"
         if kind["type"] == "fixed":
             return "bytes"
         return _LOGICAL[logical] if logical in _LOGICAL else self._convert_type(kind["type"], path)[0]

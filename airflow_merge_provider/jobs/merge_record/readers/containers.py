@@ -18,13 +18,12 @@ from airflow_merge_provider.jobs.merge_record.readers.arrow_types import (
 )
 from airflow_merge_provider.jobs.merge_record.readers.avro_types import convert_avro_schema
 from airflow_merge_provider.jobs.spark.files.container_files import (
-    find_interval,
-    find_odd_int96,
+    find_stored_problem,
     list_columns,
     open_avro,
     read_orc_writer,
 )
-from airflow_merge_provider.jobs.spark.files.file_problem import UnreadableError, describe_error
+from airflow_merge_provider.jobs.spark.files.file_problem import WRITE_AGAIN, UnreadableError, describe_damage
 from airflow_merge_provider.jobs.spark.files.value_problems import (
     GREGORIAN_START,
 )
@@ -50,9 +49,9 @@ def ask_files(storage: Storage, names: Sequence[str], ask: Callable[[BinaryIO], 
         except UnreadableError as error:
             return error
         except FileNotFoundError:
-            return UnreadableError("it no longer exists")
+            return UnreadableError("it no longer exists (write it again)")
         except Exception as error:  # noqa: BLE001 - any error of a reader affects only its file
-            return UnreadableError(describe_error(error))
+            return UnreadableError(describe_damage("its content cannot be read", error))
 
     return dict(zip(names, storage.for_each(ask_file, names), strict=True))
 
@@ -71,7 +70,9 @@ def measure_length(file: BinaryIO) -> int:
     while chunk := file.read(_CHUNK):
         total += len(chunk)
         if total > _MOST_UNPACKED:
-            raise UnreadableError(f"its uncompressed content is larger than {_MOST_UNPACKED >> 30} GiB")
+            raise UnreadableError(
+                f"its uncompressed content is larger than {_MOST_UNPACKED >> 30} GiB (split the file)"
+            )
     return total
 
 
@@ -80,23 +81,18 @@ def parquet_footer(file: BinaryIO) -> FileMetadata:
     try:
         footer = parquet.ParquetFile(file, coerce_int96_timestamp_unit="us")
     except pa.ArrowInvalid as error:
-        raise UnreadableError(f"its Parquet footer is damaged ({describe_error(error)})") from error
-    columns = list_columns(footer)
-    if interval := find_interval(columns):
-        raise UnreadableError(
-            f"column {interval!r} has the type interval, which Spark cannot read (write it as text)"
-        )
-    if (name := find_odd_int96(footer, file)) is not None:
-        raise UnreadableError(
-            f"column {name!r} has a time with nanoseconds, which Spark cannot hold "
-            "(write it with microseconds)"
-        )
-    return convert_parquet_schema(footer.schema_arrow, columns), footer.metadata.num_rows
+        raise UnreadableError(describe_damage("its Parquet footer is damaged", error)) from error
+    if problem := find_stored_problem(footer, file):
+        raise UnreadableError(problem)
+    return convert_parquet_schema(footer.schema_arrow, list_columns(footer)), footer.metadata.num_rows
 
 
 def orc_footer(file: BinaryIO) -> FileMetadata:
     """Return the schema and the number of records of an ORC file."""
-    footer = orc.ORCFile(file)
+    try:
+        footer = orc.ORCFile(file)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise UnreadableError(describe_damage("its ORC footer is damaged", error)) from error
     if problem := describe_old_day(footer.schema, lambda column: footer.read(columns=[column])):
         raise UnreadableError(
             f"{problem} before {GREGORIAN_START}, which Spark takes for another day (write Parquet)"
@@ -104,7 +100,7 @@ def orc_footer(file: BinaryIO) -> FileMetadata:
     file.seek(0)
     _, lost = read_orc_writer(file)
     if lost is not None:
-        raise UnreadableError(f"{lost.message} ({lost.hint})")
+        raise UnreadableError(lost)
     return convert_orc_schema(footer.schema), footer.nrows
 
 
@@ -117,9 +113,11 @@ def avro_header(file: BinaryIO) -> FileMetadata:
         blocks = open_avro(file)
         counts = [block.num_records for block in blocks]
     except UnknownType as error:
-        raise UnreadableError(f"its Avro schema has the unknown type {error.name!r}") from error
+        raise UnreadableError(
+            f"its Avro schema has the unknown type {error.name!r} (write a type of Avro)"
+        ) from error
     except Exception as error:
-        raise UnreadableError(f"its Avro header or a block is damaged ({describe_error(error)})") from error
+        raise UnreadableError(describe_damage("its Avro header or a block is damaged", error)) from error
     if any(count < 0 for count in counts):
-        raise UnreadableError("an Avro block is damaged")
+        raise UnreadableError(f"an Avro block is damaged ({WRITE_AGAIN})")
     return convert_avro_schema(blocks.writer_schema, blocks.metadata["avro.schema"]), sum(counts)

@@ -34,6 +34,7 @@ from airflow_merge_provider.jobs.merge_record.readers.spark_types import (
     spark_type,
 )
 from airflow_merge_provider.jobs.spark.expressions import cast_to
+from airflow_merge_provider.jobs.spark.files.file_problem import WRITE_AGAIN
 from airflow_merge_provider.jobs.spark.files.json_texts import (
     describe_bare_word,
     describe_repeated_field,
@@ -98,7 +99,7 @@ class FileSummary:
             return f"{min(self.wrong, self.records) or 1} of {self.records} records cannot be read{example}"
         if records is None or self.records == records:
             return None
-        return f"{self.records} of {records} records can be read"
+        return f"{self.records} of {records} records can be read ({WRITE_AGAIN})"
 
 
 class FileReader(Protocol):

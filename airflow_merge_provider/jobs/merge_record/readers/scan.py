@@ -28,8 +28,9 @@ from airflow_merge_provider.jobs.merge_record.readers.file_readers import (
 from airflow_merge_provider.jobs.merge_record.readers.formats import FILE, PLACE
 from airflow_merge_provider.jobs.merge_record.readers.gather import GatheredLines
 from airflow_merge_provider.jobs.spark.causes import OF_A_FILE, list_causes
+from airflow_merge_provider.jobs.spark.errors import describe_unknown_error
 from airflow_merge_provider.jobs.spark.files.csv_structure import CsvFile, CsvScanner
-from airflow_merge_provider.jobs.spark.files.file_problem import UnreadableError, describe_error
+from airflow_merge_provider.jobs.spark.files.file_problem import UnreadableError, describe_spark_error
 from airflow_merge_provider.jobs.spark.sql import quote_column
 from airflow_merge_provider.jobs.spark.staging import create_dataframe
 
@@ -50,10 +51,14 @@ class _CachedFrame:
 
 
 class Records:
-    """The records of the files that a run reads; ``close`` releases the cached frames."""
+    """The records of the files that a run reads; ``close`` releases the cached frames.
 
-    def __init__(self, spark: SparkSession) -> None:
+    ``log_line`` prints a line to the log of the run.
+    """
+
+    def __init__(self, spark: SparkSession, log_line: Callable[[str], object] = str) -> None:
         self.spark = spark
+        self._log_line = log_line
         self.spool = LocalCopies(spark)
         self._kept: dict[str, list[_CachedFrame]] = {}
         self._cached: list[DataFrame] = []
@@ -159,6 +164,11 @@ class Records:
         self._gathered |= lines.names
         return create_dataframe(self.spark, lines.table)
 
+    def describe_broken(self, uri: str, error: Exception) -> FileFacts:
+        """Return the facts of a file that Spark cannot read, and print its error to the log."""
+        self._log_line(f"{uri}: {describe_unknown_error(error)}")
+        return FileFacts(unreadable=describe_spark_error(error))
+
     def unpersist_frames(self) -> None:
         """Unpersist all cached frames."""
         for frame in self._cached:
@@ -220,7 +230,7 @@ def inspect_files(
             records.unpersist_frames()
             if broken is None:
                 return facts | _isolate_broken(records, remaining_groups, config, error, settle)
-            facts[broken] = FileFacts(unreadable="Spark cannot read it completely")
+            facts[broken] = records.describe_broken(broken, error)
             remaining_groups = [
                 _select_files(group, {*group.uris} - {broken}, records) for group in remaining_groups
             ]
@@ -257,7 +267,7 @@ def _isolate_broken(
             raise error
         # This raises if the Spark session itself has failed; then the file is not the cause.
         records.spark.range(1).count()
-        return {uris[0]: FileFacts(unreadable=describe_error(error))}
+        return {uris[0]: records.describe_broken(uris[0], error)}
     facts: dict[str, FileFacts] = {}
     for part in (uris[: len(uris) // 2], uris[len(uris) // 2 :]):
         selected = [_select_files(group, part, records) for group in groups]

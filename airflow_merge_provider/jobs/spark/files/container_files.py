@@ -7,8 +7,9 @@ Source: docs/values.md, Files.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -42,8 +43,7 @@ INT96 = "INT96"
 _NEGATIVE_ORC_TIME = re.compile(r"ORC timestamp \(-[0-9]+s \+ -[0-9]+ns\)")
 _DECIMAL_MAX_DIGITS = 38
 # Types of Arrow that Spark does not read, and what to do.
-Unreadable = tuple[Callable[[pa.DataType], bool], str]
-_UNREADABLE: tuple[Unreadable, ...] = (
+_UNREADABLE: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (
         lambda kind: pa.types.is_timestamp(kind) and kind.unit == "ns",
         "write it with microseconds, with coerce_timestamps='us' in pandas and pyarrow",
@@ -53,13 +53,13 @@ _UNREADABLE: tuple[Unreadable, ...] = (
     (lambda kind: getattr(kind, "extension_name", "") == "arrow.uuid", "write it as text"),
     (
         lambda kind: pa.types.is_decimal(kind) and kind.precision > _DECIMAL_MAX_DIGITS,
-        f"Spark has up to {_DECIMAL_MAX_DIGITS} digits: write it as text",
+        f"write it as text: Spark has up to {_DECIMAL_MAX_DIGITS} digits",
     ),
+    # Spark reads a number without its unit.
+    (pa.types.is_duration, "write it as a number with its unit in the name"),
 )
-# Spark reads a number without its unit.
-_UNKNOWN: Unreadable = pa.types.is_duration, "write it as a number with its unit in the name"
 # Logical types of Avro that Spark reads as numbers or bytes without their meaning.
-AVRO_UNREADABLE = {
+_AVRO_UNREADABLE = {
     "time-millis": "write it as text",
     "time-micros": "write it as text",
     "timestamp-nanos": "write it with microseconds",
@@ -152,41 +152,38 @@ def find_parquet_problem(file: BinaryIO) -> FileProblem | None:
     footer = parquet.ParquetFile(file, coerce_int96_timestamp_unit="us")
     if is_written_by_spark(footer.metadata.metadata):
         return None
-    schema = footer.schema_arrow
-    problems = (_find_unreadable(field.type, field.name, (*_UNREADABLE, _UNKNOWN)) for field in schema)
+    problems = (_find_unreadable(field.type, field.name) for field in footer.schema_arrow)
     if problem := next((problem for problem in problems if problem), None):
         return problem
+    return find_stored_problem(footer, file)
+
+
+def find_stored_problem(footer: parquet.ParquetFile, file: BinaryIO) -> FileProblem | None:
+    """Return an interval of Parquet, which pyarrow takes for bytes, or an INT96 that Spark cuts; or None."""
     columns = list_columns(footer)
-    if name := find_interval(columns):
-        return FileProblem(
-            f"column {name!r} has the type interval, which Spark cannot read", "write it as text"
-        )
-    if (name := find_odd_int96(footer, file)) is None:
-        return None
-    return FileProblem(f"column {name!r} has {ODD_NANOS} (INT96)", "write it with microseconds")
-
-
-def find_odd_int96(footer: parquet.ParquetFile, file: BinaryIO) -> str | None:
-    """Return a column with a time in INT96, also inside a value, whose nanoseconds Spark cuts; or None."""
+    if name := next((column.path for column in columns if column.converted_type == "INTERVAL"), None):
+        return describe_type(name, "interval", "write it as text")
+    paths = [f"{column.path}." for column in columns if column.physical_type == INT96]
+    names = [one for one in footer.schema_arrow.names if any(path.startswith(f"{one}.") for path in paths)]
     if is_written_by_spark(footer.metadata.metadata):
         return None
-    paths = [f"{column.path}." for column in list_columns(footer) if column.physical_type == INT96]
-    names = [one for one in footer.schema_arrow.names if any(path.startswith(f"{one}.") for path in paths)]
 
     def read_times(name: str, unit: str) -> pa.ChunkedArray:
         return parquet.ParquetFile(file, coerce_int96_timestamp_unit=unit).read(columns=[name]).column(0)
 
-    return find_odd_nanos(names, read_times)
+    if (name := find_odd_nanos(names, read_times)) is None:
+        return None
+    return FileProblem(f"column {name!r} has {ODD_NANOS} (INT96)", "write it with microseconds")
+
+
+def describe_type(path: str, kind: object, hint: str) -> FileProblem:
+    """Return the problem of a column whose type Spark does not read."""
+    return FileProblem(f"column {path!r} has the type {kind}, which Spark cannot read", hint)
 
 
 def list_columns(footer: parquet.ParquetFile) -> list[parquet.ColumnSchema]:
     """Return the columns of a Parquet file, also those inside others, as they are stored."""
     return [footer.schema.column(number) for number in range(len(footer.schema))]
-
-
-def find_interval(columns: Iterable[parquet.ColumnSchema]) -> str | None:
-    """Return the path of an interval of Parquet, which pyarrow takes for bytes; or None."""
-    return next((column.path for column in columns if column.converted_type == "INTERVAL"), None)
 
 
 def read_arrow_schema(format_name: str, file: BinaryIO) -> pa.Schema:
@@ -210,6 +207,17 @@ def read_avro_schema(file: BinaryIO) -> tuple[str, Any]:
     return blocks.metadata["avro.schema"], blocks.writer_schema
 
 
+def parse_avro_schema(file: BinaryIO) -> Any:
+    """Return a schema of Avro from a text of JSON, parsed like that of a file.
+
+    :raises ValueError: if the text is not a schema of Avro.
+    """
+    try:
+        return fastavro.parse_schema(json.load(file))
+    except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType, KeyError, TypeError) as error:
+        raise ValueError(str(error)) from error
+
+
 def find_type_problem(schemas: Mapping[str, pa.Schema | None], format_name: str) -> FileProblem | None:
     """Return a column whose type differs between files, or a file that cannot be read; or None.
 
@@ -227,21 +235,23 @@ def find_type_problem(schemas: Mapping[str, pa.Schema | None], format_name: str)
     return None
 
 
-def _find_unreadable(
-    kind: pa.DataType, path: str, unreadable: Iterable[Unreadable] = _UNREADABLE
-) -> FileProblem | None:
-    for is_kind, hint in unreadable:
-        if is_kind(kind):
-            return FileProblem(f"column {path!r} has the type {kind}, which Spark cannot read", hint)
+def find_hint(kind: pa.DataType) -> str | None:
+    """Return what to do about a type of Arrow that Spark does not read; None for another type."""
+    return next((hint for is_kind, hint in _UNREADABLE if is_kind(kind)), None)
+
+
+def _find_unreadable(kind: pa.DataType, path: str) -> FileProblem | None:
+    if hint := find_hint(kind):
+        return describe_type(path, kind, hint)
     members = (kind.field(number) for number in range(kind.num_fields))
-    problems = (_find_unreadable(member.type, f"{path}.{member.name}", unreadable) for member in members)
+    problems = (_find_unreadable(member.type, f"{path}.{member.name}") for member in members)
     return next((problem for problem in problems if problem), None)
 
 
 def find_avro_problem(schema: Any) -> FileProblem | None:
     """Return the first field of an Avro file whose type Spark does not read as one column."""
     for path, kind, hint in _list_avro_problems(schema, "", ()):
-        return FileProblem(f"column {path!r} has the type {kind}, which Spark cannot read", hint)
+        return describe_type(path, kind, hint)
     return None
 
 
@@ -259,7 +269,7 @@ def _list_avro_problems(kind: Any, path: str, records: tuple[str, ...]) -> Itera
         if logical := kind.get("logicalType"):
             if logical == "decimal" and kind["precision"] > _DECIMAL_MAX_DIGITS:
                 yield path, f"decimal of {kind['precision']} digits", "write it as text"
-            elif hint := AVRO_UNREADABLE.get(logical):
+            elif hint := _AVRO_UNREADABLE.get(logical):
                 yield path, logical, hint
         for field in kind.get("fields", ()):
             inner_path = f"{path}.{field['name']}".removeprefix(".")
@@ -274,7 +284,11 @@ def _list_union_problems(
     members: Sequence[Any], path: str, records: tuple[str, ...]
 ) -> Iterator[tuple[str, str, str]]:
     kinds = [member for member in members if member != "null"] or members
-    names = [str(kind["type"]) if isinstance(kind, Mapping) else str(kind) for kind in kinds]
+    # Spark reads a union of a date and a long as numbers.
+    names = [
+        str(kind.get("logicalType") or kind["type"]) if isinstance(kind, Mapping) else str(kind)
+        for kind in kinds
+    ]
     if len(names) > 1 and set(names) not in _AVRO_WIDENED:
         yield path, f"union of {' and '.join(names)}", "write one type, or a record"
     for kind in kinds:

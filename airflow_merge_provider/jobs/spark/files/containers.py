@@ -5,6 +5,7 @@ Source: docs/values.md, Files.
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections.abc import Mapping
@@ -34,6 +35,7 @@ from airflow_merge_provider.jobs.spark.files.container_files import (
     find_parquet_problem,
     find_type_problem,
     list_files,
+    parse_avro_schema,
     read_arrow_schema,
     read_avro_schema,
     read_headers,
@@ -181,7 +183,8 @@ def _find_avro_schema(spark: SparkSession, dataset: Dataset, options: Mapping[st
 
     :raises DataError: if a column has different types, or a type that Spark does not know.
     """
-    if any(find_option(options, name) for name in _AVRO_SCHEMAS):
+    if option := next((name for name in _AVRO_SCHEMAS if find_option(options, name)), None):
+        _check_avro_option(spark, dataset, option, find_option(options, option))
         return None
     uris = list_files(spark, dataset)
     headers = read_headers(spark, uris, read_avro_schema) or {}
@@ -201,6 +204,24 @@ def _find_avro_schema(spark: SparkSession, dataset: Dataset, options: Mapping[st
     example_uris = sorted(examples.values())
     schemas = run_in_parallel(spark, read_schema, example_uris)
     return _merge_schemas(dataset, dict(zip(example_uris, schemas, strict=True)))
+
+
+def _check_avro_option(spark: SparkSession, dataset: Dataset, option: str, text: str) -> None:
+    """Check the schema of an option like that of a file, which it replaces.
+
+    :raises DataError: if it is not a schema of Avro, or if it has a type that Spark does not know.
+    """
+    try:
+        if option == _AVRO_SCHEMAS[0]:
+            schema = parse_avro_schema(io.BytesIO(text.encode()))
+        else:
+            schema = (read_headers(spark, [text], parse_avro_schema) or {}).get(text)
+    except ValueError as error:
+        message = f"the option {option} is not a schema of Avro: {error}"
+        raise FileProblem(message, _OPTIONS).build_error(dataset) from None
+    if schema is not None and (problem := find_avro_problem(schema)):
+        message = f"the schema of the option {option}: {problem.message}"
+        raise FileProblem(message, problem.hint).build_error(dataset)
 
 
 def _allow_nulls(schema: StructType) -> StructType:

@@ -162,7 +162,7 @@ class CsvScanner:
         except csv.Error as error:
             raise CsvError(_describe_error(error, records.line_num)) from None
         if lines.has_nul:
-            raise CsvError("a value has the character NUL, which CSV cannot hold")
+            raise CsvError("a value has the character NUL, which CSV cannot hold (leave it out)")
         return scanned
 
     def _parse_records(self, text: io.TextIOWrapper, *, is_strict: bool | None = None) -> tuple[_Lines, Any]:

@@ -22,6 +22,7 @@ from airflow_merge_provider.jobs.spark.session import override_settings
 # Settings with which names that differ in case only are different ones.
 EXACT_NAMES = {"spark.sql.caseSensitive": "true"}
 _REASON_MAX_LENGTH = 500
+WRITE_AGAIN = "write the file again, or remove it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,9 @@ class FileProblem:
 
     message: str
     hint: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})" if self.hint else self.message
 
     def build_error(self, dataset: Dataset) -> DataError:
         """Return the error of a dataset that has this problem."""
@@ -81,9 +85,18 @@ class UnreadableError(Exception):
     """Raised if a file is not valid for its reader; the message contains the reason."""
 
 
-def describe_error(error: Exception) -> str:
-    """Return a description of an error of a reader in one line."""
-    if cause := next((cause for cause in list_causes(error) if cause.problem), None):
-        return cause.shown_line[:_REASON_MAX_LENGTH]
+def describe_damage(part: str, error: Exception) -> str:
+    """Return the problem of a file whose content a reader in Python refuses, with its reason, in one line.
+
+    :param part: what cannot be read, such as "its Parquet footer is damaged".
+    """
     lines = str(error).strip().splitlines()
-    return mask_error(lines[0], error)[:_REASON_MAX_LENGTH] if lines else type(error).__name__
+    reason = mask_error(lines[0], error)[:_REASON_MAX_LENGTH] if lines else type(error).__name__
+    return f"{part}: {reason} ({WRITE_AGAIN})"
+
+
+def describe_spark_error(error: BaseException) -> str:
+    """Return the problem of a file that Spark cannot read, without errors of Spark, which name no remedy."""
+    if cause := next((cause for cause in list_causes(error) if cause.problem), None):
+        return cause.shown_line.removeprefix(f"[{cause.condition}] ")[:_REASON_MAX_LENGTH]
+    return f"Spark cannot read all of it ({WRITE_AGAIN}; the log of the run has the error of Spark)"
