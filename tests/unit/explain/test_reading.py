@@ -37,7 +37,7 @@ class Table:
 
     def read_values(self, version: int | None = None) -> tuple[list[Any], str]:
         """Return version, run and values of the key 1 after each commit, and what is missing."""
-        states = read_states(self.dataset, self.open_version(version), [{"id": "1"}])
+        states = read_states(self.dataset, self.open_version(version), [{"id": 1}])
         values = [
             (state.commit.version, state.commit.token.get("run_id"), [row["v"] for row in state.rows])
             for state in states.states
