@@ -224,7 +224,7 @@ def _read_records(
 
 
 def _fit_key(key: Row, table: DeltaTable) -> Row | None:
-    """Return a key by the names of a source's columns, with values of their types; None if one has no value."""
+    """Return a key by the names and with the values of a source's columns; None if a type lacks its value."""
     types = list_types(table)
     names = {name.casefold(): name for name in types}
     values = {names[name.casefold()]: value for name, value in key.items()}

@@ -24,7 +24,7 @@ from airflow_merge_provider.core.value_text import (
 )
 from airflow_merge_provider.delta_rs import open_table, parse_entry, read_columns
 from airflow_merge_provider.explain.model.commits import CommitRef, KeyState, KeyStates
-from airflow_merge_provider.explain.model.key import convert_key, fit_value, read_digits
+from airflow_merge_provider.explain.model.key import fit_value, read_digits
 from airflow_merge_provider.file_store.folder import open_folder
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ ROWS_MAX = 1000
 VERSIONS_MAX = 1000
 # The number of digits of decimals that a double holds exactly.
 _EXACT_DIGITS_MAX = 15
+
 
 def read_lineage(dataset: Dataset, table: DeltaTable) -> Lineage:
     """Return the commits on which the opened version of a table is based, newest first."""

@@ -79,9 +79,7 @@ def parse_key(
     return values
 
 
-def convert_key(
-    texts: Mapping[str, str | None], types: Mapping[str, str], *, is_fitting: bool = True
-) -> Row:
+def convert_key(texts: Mapping[str, str | None], types: Mapping[str, str], *, is_fitting: bool = True) -> Row:
     """Return the values of a key as values of the columns' types.
 
     :param types: the type of each column, as Delta names it.
@@ -102,11 +100,11 @@ def convert_key(
             problems.append(Problem("key", "type", message, hint))
             continue
         try:
-            value = None if text is None else convert(text)
-            if value is not None and is_fitting and fit_value(value, types[name]) is None:
-                raise ValueError(text)
-            values[name] = value
+            values[name] = None if text is None else convert(text)
+            is_valid = text is None or not is_fitting or fit_value(values[name], types[name]) is not None
         except (ValueError, KeyError, InvalidOperation):
+            is_valid = False
+        if not is_valid:
             hint = f"write {_VALUE_FORMS.get(types[name], 'a number')}"
             message = f"{text!r} is not a valid value of column {name!r} of type {types[name]}"
             problems.append(Problem("key", "value", message, hint))
@@ -146,12 +144,17 @@ def _fit_number(value: float | Decimal, kind: str) -> Any:
     number = Decimal(value)
     if not number.is_finite():
         return None
+    if not number:
+        # Its text must not be -0.
+        number = abs(number)
     if kind.startswith("decimal"):
         precision, scale = read_digits(kind)
         # The context must hold all digits, so that quantize does not round them.
         context = Context(prec=2 * _DIGITS_MAX)
         is_short = not number or number.adjusted() < precision - scale
-        return number if is_short and number == number.quantize(_UNIT.scaleb(-scale), context=context) else None
+        return (
+            number if is_short and number == number.quantize(_UNIT.scaleb(-scale), context=context) else None
+        )
     is_integer = kind in _INTEGER_NAMES and number.adjusted() < _DIGITS_MAX and number == int(number)
     return int(number) if is_integer and _is_in_range(int(number), _LONG_BITS) else None
 
@@ -244,7 +247,8 @@ def _check_range(number: int, bits: int) -> int:
 
 
 def _is_in_range(number: int, bits: int) -> bool:
-    return -(2 ** (bits - 1)) <= number < 2 ** (bits - 1)
+    half = 1 << (bits - 1)
+    return -half <= number < half
 
 
 def _find_column(name: str, columns: Sequence[str]) -> str:
