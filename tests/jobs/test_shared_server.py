@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 from airflow.sdk import BaseOperator
 from airflow.sdk.execution_time.context import OutletEventAccessors
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 from demo.tables import read_entities, read_rows, write_rows
 
 from airflow_merge_provider.core.change_plan.shown_rows import ShownRows, use_shown_rows
@@ -39,11 +39,16 @@ _TASKS_AT_ONCE = 4
 ORDERS = [{"id": number, "customer": str(number), "amount": 10 * number} for number in (1, 2)]
 CUSTOMERS = [{"_id": "1", "email": "Ada@example.org"}, {"_id": "2", "city": "Oslo"}]
 SHOP = [{"_id": "9", "email": "ada@EXAMPLE.org"}, {"_id": "8", "city": "Rome"}]
+# One function is a fold in Python.
+AGGREGATES = {"fields.customer.aggregate-function": "listagg"}
 LOADS: dict[str, tuple[Any, dict[str, Any]]] = {
     "upsert": (UpsertOperator, {"primary_key": "id"}),
     "delete_insert": (DeleteInsertOperator, {"primary_key": "id"}),
     "scd2": (Scd2Operator, {"natural_key": "id"}),
-    "merge_engine": (MergeEngineOperator, {"primary_key": "id"}),
+    "merge_engine": (
+        MergeEngineOperator,
+        {"primary_key": "id", "merge_engine": "aggregation", "options": AGGREGATES},
+    ),
 }
 Report = Mapping[str, Any]
 
@@ -134,7 +139,7 @@ def read_merged_files(folder: Path) -> list[list[int]]:
 def test_each_operator_runs_on_the_shared_server(lake: Path) -> None:
     """Operators without settings use one server, and write their targets; the next day merges changes.
 
-    Customers of the README with one address become one: case-insensitive, a missing address matches none.
+    No table has a collation, which other readers do not know. Customers of the README with one address become one: case-insensitive, a missing address matches none.
     """
     operators = build_operators()
 
@@ -154,3 +159,6 @@ def test_each_operator_runs_on_the_shared_server(lake: Path) -> None:
     joined = {(row["o.id"], row["c._id"]) for row in read_rows(lake / "joined")}
     assert joined == {(1, "1"), (2, "2")}
     assert read_merged_files(lake / "merged") == [[1, 2]]
+    tables = [DeltaTable(log.parent) for log in lake.rglob("_delta_log")]
+    assert len(tables) > len(LOADS)
+    assert [table.table_uri for table in tables if "collat" in table.schema().to_json().lower()] == []

@@ -49,7 +49,8 @@ def test_decimals_of_any_size_are_compared_digit_by_digit(lake: MakeLake) -> Non
         f'{{"id":"b0","k":2.000000000000000001,{time}}}',
     }
     explained = {
-        key: explain_joined_row("joined", key, warehouse=str(join.folder)) for key in ("2.00", COSTS[0], "3.1")
+        key: explain_joined_row("joined", key, warehouse=str(join.folder))
+        for key in ("2.00", COSTS[0], "3.1")
     }
     counts = {key: [len(rows.rows) for rows in item.inputs] for key, item in explained.items()}
     assert counts == {"2.00": [1, 0], COSTS[0]: [0, 1], "3.1": [1, 1]}

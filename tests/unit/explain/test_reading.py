@@ -233,7 +233,6 @@ def is_same_key(*keys: tuple[Any, str]) -> bool:
     """Return whether values of two types are equal: a day is its beginning, and booleans are no numbers."""
     (value, kind), (other, other_kind) = sorted(keys, key=lambda key: key[1])
     if kind == "date" and other_kind.startswith("timestamp"):
-        return datetime(value.year, value.month, value.day, tzinfo=other.tzinfo) == other
-    return (kind == "boolean") == (other_kind == "boolean") and normalize_value(value) == normalize_value(
-        other
-    )
+        return bool(datetime(value.year, value.month, value.day, tzinfo=other.tzinfo) == other)
+    is_logical = {kind == "boolean", other_kind == "boolean"}
+    return len(is_logical) == 1 and bool(normalize_value(value) == normalize_value(other))
