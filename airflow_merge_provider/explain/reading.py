@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_merge_provider.core.dataset import Dataset
@@ -173,7 +174,9 @@ def list_parquet_types(path: str) -> dict[str, str]:
 
     try:
         query = QueryBuilder()
-        query.execute(f"CREATE EXTERNAL TABLE f STORED AS PARQUET LOCATION {quote_text(path)}").read_all()
+        # delta-rs takes characters such as * in a path for a pattern, but not in a URI.
+        location = quote_text(Path(path).absolute().as_uri())
+        query.execute(f"CREATE EXTERNAL TABLE f STORED AS PARQUET LOCATION {location}").read_all()
         schema = Schema.from_arrow(query.execute("SELECT * FROM f LIMIT 0").schema)
     except DeltaError as error:
         raise ValueError(str(error)) from None

@@ -126,7 +126,12 @@ def test_readers_open_every_table(
     key = KEYS.get(path, "1")
     codes = [
         main([*command, "--warehouse", str(tmp_path)])
-        for command in (["history", "t"], ["diff", "t", "0", "1"], ["explain", "t", key], ["timeline", "t", key])
+        for command in (
+            ["history", "t"],
+            ["diff", "t", "0", "1"],
+            ["explain", "t", key],
+            ["timeline", "t", key],
+        )
     ]
 
     assert (codes, capsys.readouterr().err) == ([0] * 4, "")
