@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 from deltalake import DeltaTable, write_deltalake
 from demo.tables import read_entities, read_rows, write_rows
 
+from airflow_merge_provider.cli.main import main
 from airflow_merge_provider.core.change_plan.shown_rows import ShownRows, use_shown_rows
 from airflow_merge_provider.core.merge_record.landing import SIDECAR
 from airflow_merge_provider.operators.delete_insert import DeleteInsertOperator
@@ -30,6 +32,7 @@ from airflow_merge_provider.operators.merge_record import MergeRecordOperator
 from airflow_merge_provider.operators.scd2 import Scd2Operator
 from airflow_merge_provider.operators.upsert import UpsertOperator
 from airflow_merge_provider.spark_process.shared import administration
+from tests.odd_names import ODD, encode_path
 
 pytestmark = pytest.mark.spark
 
@@ -135,11 +138,23 @@ def read_merged_files(folder: Path) -> list[list[int]]:
     return [sorted(json.loads(line)["id"] for line in path.read_text().splitlines()) for path in files]
 
 
+def plan_and_run(lake: Path, runs: Path) -> list[int]:
+    """Plan and run a file over a copy of the orders in a folder with an odd name, and return exit codes."""
+    odd = runs / ODD
+    # delta-rs cannot write to a folder with %20.
+    shutil.copytree(lake / "orders", odd / "orders")
+    file, config = odd / "load.json", {"source": "orders", "target": f"{odd}/t", "primary_key": "id"}
+    file.write_text(json.dumps({"job": "upsert", **config}))
+    return [main([command, str(file), "--warehouse", encode_path(odd)]) for command in ("plan", "run")]
+
+
 # More than 20 seconds: a server starts, and each run is a process.
-def test_each_operator_runs_on_the_shared_server(lake: Path) -> None:
+def test_each_operator_runs_on_the_shared_server(lake: Path, tmp_path: Path) -> None:
     """Operators without settings use one server, and write their targets; the next day merges changes.
 
-    No table has a collation, which other readers do not know. Customers of the README with one address become one: case-insensitive, a missing address matches none.
+    No table has a collation, which other readers do not know, and the command line uses the server for a
+    folder with an odd name. Customers of the README with one address become one: case-insensitive, a missing
+    address matches none.
     """
     operators = build_operators()
 
@@ -148,6 +163,8 @@ def test_each_operator_runs_on_the_shared_server(lake: Path) -> None:
         monday = dict(zip(operators, reports, strict=True))
     write_rows(lake / "shop_customers", [{"_id": "9", "email": "grace@example.org", "city": "Rome"}])
     tuesday = run_task(operators["merge_source"], lake, "tuesday")
+
+    codes = plan_and_run(lake, tmp_path / "runs")
 
     (server,) = administration.list_servers()
     assert psutil.Process(server.state.server_pid).name() == "java"
@@ -159,6 +176,9 @@ def test_each_operator_runs_on_the_shared_server(lake: Path) -> None:
     joined = {(row["o.id"], row["c._id"]) for row in read_rows(lake / "joined")}
     assert joined == {(1, "1"), (2, "2")}
     assert read_merged_files(lake / "merged") == [[1, 2]]
+    assert codes == [0, 0]
+    assert sorted(row["id"] for row in read_rows(tmp_path / "runs" / ODD / "t")) == [1, 2]
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == [Path(ODD).parts[0]]
     tables = [DeltaTable(log.parent) for log in lake.rglob("_delta_log")]
     assert len(tables) > len(LOADS)
     assert [table.table_uri for table in tables if "collat" in table.schema().to_json().lower()] == []
