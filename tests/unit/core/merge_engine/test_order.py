@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import chain
 from random import Random
 from typing import Any
 
@@ -68,16 +69,15 @@ def test_a_batch_gives_one_result_whatever_the_order_of_its_rows(seed: int, rand
 def repeat_sequences(vector: dict[str, Any], commit: list[list[Any]], step: int) -> list[list[Any]]:
     """Return records of which those of a key have sequences that differ by a step, in their order."""
     names = ["#kind", *vector["schema"]]
-    orders = [[names.index(name) for name in order if name in names] for order in ORDERS]
+    first, *groups = ([names.index(name) for name in order if name in names] for order in ORDERS)
     numbers: defaultdict[Any, int] = defaultdict(lambda: LATEST)
     records = [list(record) for record in commit]
     for record in records:
         numbers[record[1]] += step
         # A part of a tuple that is NULL would order records; a group without any does not take part.
-        for number, order in enumerate(orders):
-            if number == 0 or any(record[position] is not None for position in order):
-                for position in order:
-                    record[position] = numbers[record[1]]
+        ordered = [group for group in groups if any(record[position] is not None for position in group)]
+        for position in (*first, *chain.from_iterable(ordered)):
+            record[position] = numbers[record[1]]
     return records
 
 
