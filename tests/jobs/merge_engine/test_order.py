@@ -20,8 +20,8 @@ FUNCTIONS = {"b": "collect", "c": "first_value", "d": "sum"}
 AGGREGATION = {f"fields.{name}.aggregate-function": function for name, function in FUNCTIONS.items()}
 SEQUENCE = {"sequence.field": "g"}
 EQUAL = 7
-# Engine, options, and the kinds and numbers of the records of a batch; the stored row has the number 2. It is the
-# sequence of a record, or in a batch of equal sequences what `order_by` orders by.
+# Engine, options, and the kinds and numbers of the records of a batch; the stored row has the number 2. It is
+# the sequence of a record, or in a batch of equal sequences what `order_by` orders by.
 CASES: dict[str, tuple[str, dict[str, Any], list[tuple[str, int]]]] = {
     "deduplicate": ("deduplicate", SEQUENCE, [("+I", 5), ("-D", 4), ("+U", 3), ("+I", 1)]),
     "deduplicate removed": ("deduplicate", SEQUENCE, [("+I", 3), ("-D", 5), ("+U", 4)]),
