@@ -49,4 +49,5 @@ def _list_parameters(test: Any) -> Iterator[Cell]:
             continue
         for parameters in mark.args[1]:
             values = dict(zip(names, getattr(parameters, "values", parameters), strict=True))
-            yield getattr(values["kind"], "name", values["kind"]), values["use"]
+            kind = values["kind"]
+            yield kind if isinstance(kind, str) else kind.name, values["use"]
