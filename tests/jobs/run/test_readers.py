@@ -50,7 +50,7 @@ PATHS: dict[str, tuple[str, dict[str, Any]]] = {
             "metrics": "t_metrics",
             "max_key_fanout": 2,
             "on_over_merge": "quarantine",
-            "expect": {"small": {"condition": "v < 10", "action": "quarantine"}},
+            "expect": {"small": {"condition": "v < 10", "source": "a", "action": "quarantine"}},
         },
     ),
     "history": CONFIGS["history"],
@@ -61,7 +61,7 @@ PATHS: dict[str, tuple[str, dict[str, Any]]] = {
 # The tables beside the target, also of the plan that a run saves before the last one.
 SIDE_TABLES = {
     "functions": {"t__plan", "t_log"},
-    "removals": {"t_log", "t__tombstones"},
+    "removals": {"t_log", "t__removed"},
     "entities": {"t__plan", "t__rejected", "t__quarantine", "t__replaced", "t_metrics"},
     "tables": {"t__items", "t__tags"},
     "join": {"t_rest"},
