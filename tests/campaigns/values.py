@@ -57,9 +57,9 @@ class ValueTally:
         """Return the lines of a summary: the seeds, and the tables and rows that were compared."""
         cases = ", ".join(f"{name} {count}" for name, count in sorted(self.tables.items()))
         readers = ", ".join(f"{name} {count}" for name, count in sorted(self.rows.items()))
+        differences = format_count(len(self.failed), "difference")
         return [
-            f"values, {seeds}: {self.tables.total():,} tables compared, "
-            f"{format_count(len(self.failed), 'difference')}",
+            f"values, {seeds}: {self.tables.total():,} tables compared, {differences}",
             f"  tables: {cases}",
             f"  rows by reader: {readers}",
             f"  seconds: {', '.join(f'{name} {count:.0f}' for name, count in sorted(self.seconds.items()))}",
