@@ -237,8 +237,8 @@ def planned(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pl
     pipe = Pipe(spark, tmp_path_factory.mktemp("planned"), datasets=["A a"], values="columns")
     for step in (1, 2):
         sparse = build_sparse([(case[0].name, case[0], case[step]) for case in changes])
-        whole = {case[0].name: pa.array([case[step]], case[0].arrow) for case in changes}
-        rows = pa.table({"_id": [WHOLE], **whole}).select(sparse.column_names)
+        one_of_each = {case[0].name: pa.array([case[step]], case[0].arrow) for case in changes}
+        rows = pa.table({"_id": [WHOLE], **one_of_each}).select(sparse.column_names)
         pipe.write_rows("A", pa.concat_tables([rows, sparse]), "overwrite")
         if step == 1:
             pipe.run_job()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from ctypes import c_float
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal, InvalidOperation
@@ -30,10 +31,11 @@ from airflow_merge_provider.core.value_text import (
 # The largest precision of a decimal in Spark.
 _DIGITS_MAX = 38
 _INTEGER_NAMES = frozenset({"byte", "short", "integer", "long"})
-# The bits of the numbers that columns of dates hold, and of those of integers and of times.
-_DAY_BITS, _LONG_BITS = 32, 64
+# The bits of the numbers that columns of dates and of times hold.
+_DAY_BITS, _TIME_BITS = 32, 64
 _DAY_MICROS = 86_400_000_000
-_UNIT = Decimal(1)
+_TIME_NAMES = frozenset({"timestamp", "timestamp_ntz"})
+_LONG_DIGITS, _LONGS = 19, range(-(1 << 63), 1 << 63)
 _BOOLEANS = {"true": True, "false": False}
 _VALUE_FORMS = {
     "boolean": "true or false",
@@ -142,21 +144,18 @@ def _fit_number(value: float | Decimal, kind: str) -> Any:
         near = Float32(c_float(near).value) if kind == "float" else near
         return near if near == value or (math.isnan(near) and math.isnan(value)) else None
     number = Decimal(value)
-    if not number.is_finite():
-        return None
     if not number:
         # Its text must not be -0.
         number = abs(number)
+    precision, scale = read_digits(kind) if kind.startswith("decimal") else (_LONG_DIGITS, 0)
+    if not number.is_finite() or (number and number.adjusted() >= precision - scale):
+        return None
+    # The context must hold all digits, so that quantize does not round them.
+    if number != number.quantize(Decimal(1).scaleb(-scale), context=Context(prec=2 * _DIGITS_MAX)):
+        return None
     if kind.startswith("decimal"):
-        precision, scale = read_digits(kind)
-        # The context must hold all digits, so that quantize does not round them.
-        context = Context(prec=2 * _DIGITS_MAX)
-        is_short = not number or number.adjusted() < precision - scale
-        return (
-            number if is_short and number == number.quantize(_UNIT.scaleb(-scale), context=context) else None
-        )
-    is_integer = kind in _INTEGER_NAMES and number.adjusted() < _DIGITS_MAX and number == int(number)
-    return int(number) if is_integer and _is_in_range(int(number), _LONG_BITS) else None
+        return number
+    return int(number) if kind in _INTEGER_NAMES and int(number) in _LONGS else None
 
 
 def read_digits(kind: str) -> tuple[int, int]:
@@ -171,26 +170,16 @@ def read_digits(kind: str) -> tuple[int, int]:
 
 def _fit_time(value: date | DistantTime, kind: str) -> Any:
     """Return a date or time as one of a type; a time with a zone equals no time without one."""
-    text = value.text if isinstance(value, DistantTime) else format_value(value)
-    own_kind = "date" if "T" not in text else "timestamp" if text.endswith("Z") else "timestamp_ntz"
-    if own_kind == kind:
+    day, _, clock = format_value(value).partition("T")
+    own_kind = "timestamp" if clock.endswith("Z") else "timestamp_ntz" if clock else "date"
+    if kind == own_kind:
         return value
-    if own_kind == "date" and kind in {"timestamp", "timestamp_ntz"}:
-        days = value.number if isinstance(value, DistantTime) else (value - EPOCH.date()).days
-        micros = days * _DAY_MICROS
-        return read_micros(micros, in_utc=kind == "timestamp") if _is_in_range(micros, _LONG_BITS) else None
-    if kind != "date":
-        return None
-    days, micros = divmod(_count_micros(value), _DAY_MICROS)
-    return None if micros else read_day(days)
-
-
-def _count_micros(at: Any) -> int:
-    """Return the microseconds of a time since 1970."""
-    if isinstance(at, DistantTime):
-        return at.number
-    micros: int = ((at if at.tzinfo else at.replace(tzinfo=UTC)) - EPOCH) // timedelta(microseconds=1)
-    return micros
+    if kind == "date":
+        return _read_date(day) if clock.removesuffix("Z") == "00:00:00" else None
+    # A date may be beyond the times of a column.
+    with suppress(ValueError):
+        return _read_time(day, in_utc=kind == "timestamp") if kind in _TIME_NAMES and not clock else None
+    return None
 
 
 def _find_converter(kind: str) -> Callable[[str], Any] | None:
@@ -236,19 +225,15 @@ def _read_time(text: str, *, in_utc: bool) -> datetime | DistantTime:
     at = datetime.fromisoformat(near)
     if has_cut_digits(text) or (at.tzinfo is not None and not in_utc):
         raise ValueError(text)
-    micros = _count_micros(at) + days * _DAY_MICROS
-    return read_micros(_check_range(micros, _LONG_BITS), in_utc=in_utc)
+    duration = (at if at.tzinfo else at.replace(tzinfo=UTC)) - EPOCH
+    micros = duration // timedelta(microseconds=1) + days * _DAY_MICROS
+    return read_micros(_check_range(micros, _TIME_BITS), in_utc=in_utc)
 
 
 def _check_range(number: int, bits: int) -> int:
-    if not _is_in_range(number, bits):
+    if number not in range(-(1 << bits - 1), 1 << bits - 1):
         raise ValueError(number)
     return number
-
-
-def _is_in_range(number: int, bits: int) -> bool:
-    half = 1 << (bits - 1)
-    return -half <= number < half
 
 
 def _find_column(name: str, columns: Sequence[str]) -> str:

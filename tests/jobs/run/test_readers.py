@@ -87,17 +87,21 @@ def build_columns(*ids: str, **more: list[Any]) -> dict[str, Any]:
 def read_with_all(folder: Path) -> int:
     """Read a table with each reader, and return the number of rows that all of them see."""
     table = DeltaTable(str(folder))
-    assert "collat" not in table.schema().to_json().lower()
+    schema = table.schema().to_json().lower()
+    assert "collat" not in schema
     rows = pa.table(QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all())
+    # pandas does not hold lists.
+    flat_rows = rows.select([field.name for field in rows.schema if not is_nested(field.type)])
     counts = {
         "delta-rs": rows.num_rows,
-        # pandas does not hold lists.
-        "pandas": len(
-            rows.select([field.name for field in rows.schema if not is_nested(field.type)]).to_pandas()
-        ),
+        "pandas": len(flat_rows.to_pandas()),
         "DuckDB": len(duckdb.sql("SELECT * FROM rows").fetchall()),
-        "polars": pl.read_delta(str(folder)).height,
     }
+    if '"variant"' in schema:
+        with pytest.raises(pl.exceptions.ComputeError, match="LogicalType"):
+            pl.read_delta(str(folder))
+    else:
+        counts["polars"] = pl.read_delta(str(folder)).height
     assert len(set(counts.values())) == 1, counts
     return int(rows.num_rows)
 
