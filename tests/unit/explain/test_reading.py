@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Context, Decimal
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,10 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConfigError, DataError
+from airflow_merge_provider.core.population import WRITER
 from airflow_merge_provider.core.source_offset import SourceOffset
 from airflow_merge_provider.core.value_text import Float32, format_value
+from airflow_merge_provider.explain.merge_load import explain_row
 from airflow_merge_provider.explain.model.key import convert_key
 from airflow_merge_provider.explain.reading import (
     list_types,
@@ -36,16 +38,20 @@ class Table:
     def __init__(self, folder: Path) -> None:
         self.path = str(folder / "t")
         self.dataset = Dataset("t", path=self.path)
-        self.runs = 0
+        self.runs, self.state = 0, {}
 
     def open_version(self, version: int | None = None) -> DeltaTable:
         return DeltaTable(self.path, version=version)
 
     def write_rows(self, **columns: Any) -> None:
         self.runs += 1
-        state = {"number": self.runs, "capability": "merge_load", "token": {"run_id": f"r{self.runs}"}}
+        state = {
+            "number": self.runs,
+            "capability": "merge_load",
+            "token": {"run_id": f"r{self.runs}"},
+        } | self.state
         properties = CommitProperties(custom_metadata={"userMetadata": json.dumps(state)})
-        mode = {"mode": "overwrite", "schema_mode": "overwrite"}
+        mode: dict[str, Any] = {"mode": "overwrite", "schema_mode": "overwrite"}
         write_deltalake(self.path, pa.table(columns), commit_properties=properties, **mode)
 
     def query_rows(self, **key: str | None) -> list[Any]:
@@ -168,6 +174,36 @@ def test_an_input_is_the_table_that_the_run_read(table: Table, tmp_path: Path) -
         open_input(SourceOffset(table.path, 9, table_id))
     with pytest.raises(DataError, match="is not a Delta table at a location"):
         open_input(SourceOffset(str(tmp_path / "files"), None))
+
+
+def test_the_source_rows_of_a_load_have_equal_keys_of_other_types(tmp_path: Path) -> None:
+    """A row whose key the load has widened is explained by its source row, however the key is written."""
+    source = pa.table(
+        {"id": pa.array([1, 2], pa.int32()), "day": pa.array([date(2024, 5, 1)] * 2), "v": ["a", "b"]}
+    )
+    write_deltalake(str(tmp_path / "s"), source)
+    table_id = str(DeltaTable(str(tmp_path / "s")).metadata().id)
+    target = Table(tmp_path)
+    target.state = {
+        "config": {"primary_key": ["id", "day"]},
+        "sources": {str(tmp_path / "s"): 0},
+        "tables": {str(tmp_path / "s"): table_id},
+    }
+    target.write_rows(
+        id=pa.array(["1.00", "2.00"]).cast(pa.decimal128(12, 2)),
+        day=source["day"].cast(pa.timestamp("us", "UTC")),
+        v=source["v"],
+    )
+    target.open_version().alter.set_table_properties({WRITER: "merge_load"}, raise_if_not_exists=False)
+
+    for id_, day in (
+        ("1.00", "2024-05-01T00:00:00Z"),
+        ("1", "2024-05-01"),
+        ("1.0", "2024-05-01T02:00:00+02:00"),
+    ):
+        explanation = explain_row("t", json.dumps({"id": id_, "day": day}), warehouse=str(tmp_path))
+        assert explanation.source.missing == ""
+        assert [(row.values["v"], row.effect) for row in explanation.source.rows] == [("a", "written")]
 
 
 def test_negative_zero_is_found_by_zero(tmp_path: Path) -> None:
