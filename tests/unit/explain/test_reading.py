@@ -38,7 +38,8 @@ class Table:
     def __init__(self, folder: Path) -> None:
         self.path = str(folder / "t")
         self.dataset = Dataset("t", path=self.path)
-        self.runs, self.state = 0, {}
+        self.runs = 0
+        self.state: dict[str, Any] = {}
 
     def open_version(self, version: int | None = None) -> DeltaTable:
         return DeltaTable(self.path, version=version)
