@@ -71,3 +71,14 @@ def write_key(value: Any) -> str:
     if isinstance(value, bytes):
         return f"0x{value.hex()}"
     return f"{value:f}" if isinstance(value, Decimal) else getattr(value, "isoformat", lambda: str(value))()
+
+
+def is_same_key(*keys: tuple[Any, str]) -> bool:
+    """Return whether values of two types are equal: a day is its beginning, and booleans are no numbers."""
+    (value, kind), (other, other_kind) = sorted(keys, key=lambda key: key[1])
+    if value is None or other is None:
+        return value is other
+    if kind == "date" and other_kind.startswith("timestamp"):
+        return bool(datetime(value.year, value.month, value.day, tzinfo=other.tzinfo) == other)
+    is_logical = {kind == "boolean", other_kind == "boolean"}
+    return len(is_logical) == 1 and bool(normalize_value(value) == normalize_value(other))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import date, datetime
+from datetime import date
 from decimal import Context, Decimal
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from airflow_merge_provider.explain.reading import (
     read_states,
     render_key,
 )
-from tests.key_values import VALUES, convert_values, normalize_value, write_key
+from tests.key_values import VALUES, convert_values, is_same_key, write_key
 
 
 class Table:
@@ -264,12 +264,3 @@ def test_a_key_finds_the_equal_values_of_every_type(tmp_path: Path) -> None:
                 ]
 
     assert {at: found_rows for at, found_rows in selected.items() if found_rows != expected[at]} == {}
-
-
-def is_same_key(*keys: tuple[Any, str]) -> bool:
-    """Return whether values of two types are equal: a day is its beginning, and booleans are no numbers."""
-    (value, kind), (other, other_kind) = sorted(keys, key=lambda key: key[1])
-    if kind == "date" and other_kind.startswith("timestamp"):
-        return bool(datetime(value.year, value.month, value.day, tzinfo=other.tzinfo) == other)
-    is_logical = {kind == "boolean", other_kind == "boolean"}
-    return len(is_logical) == 1 and bool(normalize_value(value) == normalize_value(other))
