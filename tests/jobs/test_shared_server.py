@@ -19,12 +19,13 @@ import pyarrow as pa
 import pytest
 from airflow.sdk import BaseOperator
 from airflow.sdk.execution_time.context import OutletEventAccessors
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from demo.tables import read_entities, read_rows, write_rows
 
 from airflow_merge_provider.cli.main import main
 from airflow_merge_provider.core.change_plan.shown_rows import ShownRows, use_shown_rows
 from airflow_merge_provider.core.merge_record.landing import SIDECAR
+from airflow_merge_provider.delta_rs import load_table
 from airflow_merge_provider.operators.delete_insert import DeleteInsertOperator
 from airflow_merge_provider.operators.joiner import JoinerOperator
 from airflow_merge_provider.operators.merge_engine import MergeEngineOperator
@@ -177,7 +178,8 @@ def test_each_operator_runs_on_the_shared_server(lake: Path, tmp_path: Path) -> 
     assert joined == {(1, "1"), (2, "2")}
     assert read_merged_files(lake / "merged") == [[1, 2]]
     assert codes == [0, 0]
-    assert sorted(row["id"] for row in read_rows(tmp_path / "runs" / ODD / "t")) == [1, 2]
+    written = QueryBuilder().register("t", load_table(str(tmp_path / "runs" / ODD / "t")))
+    assert pa.table(written.execute("SELECT id FROM t ORDER BY id").read_all())["id"].to_pylist() == [1, 2]
     assert [path.name for path in (tmp_path / "runs").iterdir()] == [Path(ODD).parts[0]]
     tables = [DeltaTable(log.parent) for log in lake.rglob("_delta_log")]
     assert len(tables) > len(LOADS)
