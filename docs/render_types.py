@@ -7,6 +7,7 @@ from itertools import groupby
 
 from render_reference import escape_cell
 
+from tests.values.cells import list_tested
 from tests.values.outcomes import EXACT, REFUSED, Outcomes, list_outcomes
 
 _MARKS = {EXACT: "✓"}
@@ -14,8 +15,31 @@ _NESTED = {"array", "struct", "map"}
 
 
 def render_types() -> str:
-    """Return a section for each table of outcomes; texts of refusals are below the table, by number."""
-    return "\n".join(_render_section(outcomes) for outcomes in list_outcomes())
+    """Return the number of cells that tests check, and a section for each table of outcomes.
+
+    Texts of refusals are below the table, by number.
+    """
+    tables = list_outcomes()
+    counts = [_count_cells(outcomes) for outcomes in tables]
+    totals = [f"{sum(numbers):,}" for numbers in zip(*counts, strict=True)]
+    lines = [
+        f"Tests check {totals[0]} cells, each a type in a use, of which {totals[1]} are refused:",
+        "",
+        "| table | cells | refused |",
+        "| --- | --- | --- |",
+        *(
+            f"| {outcomes.heading} | {tested:,} | {refused:,} |"
+            for outcomes, (tested, refused) in zip(tables, counts, strict=True)
+        ),
+        "",
+    ]
+    return "\n".join([*lines, *map(_render_section, tables)])
+
+
+def _count_cells(outcomes: Outcomes) -> tuple[int, int]:
+    """Return the numbers of cells that tests check, and of those among them that are refused."""
+    cells = list_tested()[outcomes.heading]
+    return len(cells), sum(outcomes.find_outcome(*cell).startswith(REFUSED) for cell in cells)
 
 
 def _render_section(outcomes: Outcomes) -> str:

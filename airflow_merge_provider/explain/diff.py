@@ -6,11 +6,10 @@ differ contain, and delta-rs subtracts the rows of one version from those of the
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from itertools import groupby
+from itertools import groupby, zip_longest
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -24,8 +23,10 @@ from airflow_merge_provider.core.change_plan.summary import (
 )
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem, format_count, suggest_name
+from airflow_merge_provider.core.schema.key_types import choose_comparison
 from airflow_merge_provider.core.value_text import Row, escape_text, to_json_value
 from airflow_merge_provider.delta_rs import read_columns
+from airflow_merge_provider.explain.model.rows import write_content
 from airflow_merge_provider.explain.reading import (
     find_column,
     list_types,
@@ -55,15 +56,29 @@ def build_range_condition(before: DeltaTable, after: DeltaTable) -> str | None:
         return "true"
     if not differing:
         return None
-    types = {**list_types(before), **list_types(after)}
-    ranges = ((name, _find_range(differing, name)) for name, kind in types.items() if kind in _EXACT_TYPES)
+    types = list_types(before), list_types(after)
+    ranges = (
+        (name, kind, _find_range(differing, name))
+        for name, kind in types[1].items()
+        if kind in _EXACT_TYPES and name in types[0] and name not in _list_separate(*types)
+    )
     conditions = [
         f"({quote_name(name)} IS NULL OR {quote_name(name)} BETWEEN {low} AND {high})"
-        for name, limits in ranges
-        if limits is not None and name in list_types(before) and name in list_types(after)
-        for low, high in [[render_literal(limit, types[name]) for limit in limits]]
+        for name, kind, limits in ranges
+        if limits is not None
+        for low, high in [[render_literal(limit, kind) for limit in limits]]
     ]
     return " AND ".join(conditions) or "true"
+
+
+def _list_separate(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """Return the columns that have two types which delta-rs cannot compare exactly."""
+    comparisons = {
+        name: choose_comparison((before[name], kind))
+        for name, kind in after.items()
+        if before.get(name, kind) != kind
+    }
+    return [name for name, comparison in comparisons.items() if comparison is None or comparison.is_split]
 
 
 def count_differing_bytes(before: DeltaTable, after: DeltaTable) -> int:
@@ -132,7 +147,7 @@ def _find_range(entries: list[Mapping[str, Any]], name: str) -> tuple[Any, Any] 
 _FEED_PROPERTY, _CHANGE_TYPE = "delta.enableChangeDataFeed", "_change_type"
 _FEED_HIDDEN = frozenset({_CHANGE_TYPE, "_commit_version", "_commit_timestamp"})
 _FEED_SIGNS = {"insert": 1, "update_postimage": 1, "delete": -1, "update_preimage": -1}
-_SIGN, _NET_COLUMN = "__sign", "__net"
+_SIGN, _NET_COLUMN, _AFTER = "__sign", "__net", "__after_"
 _FLOAT_NAMES = frozenset({"float", "double"})
 _NESTED_TYPES = frozenset({"array", "map", "struct", "variant"})
 # A row, and how often the later version has it more often than the earlier one.
@@ -244,6 +259,8 @@ def read_changes(
     feed = _read_feed(*tables)
     method = "the files that differ" if feed is None else "the change data feed"
     rows = _subtract_versions(dataset, *tables, columns) if feed is None else feed
+    if _list_separate(*map(list_types, tables)):
+        rows = list(rows)
     pairs = _pair_rows(rows, columns)
     if first > last:
         # Back in time, an inserted row is a deleted one.
@@ -328,7 +345,7 @@ def _sum_rows(rows: Iterable[NetRow]) -> list[NetRow]:
     """Return each row once with the sum of its counts, without rows whose sum is zero."""
     counts: dict[str, NetRow] = {}
     for row, count in rows:
-        content = _write_content(row)
+        content = write_content(row)
         _, previous_count = counts.get(content, (row, 0))
         counts[content] = row, previous_count + count
     return [(row, count) for row, count in counts.values() if count]
@@ -337,12 +354,17 @@ def _sum_rows(rows: Iterable[NetRow]) -> list[NetRow]:
 def _subtract_versions(
     dataset: Dataset, before: DeltaTable, after: DeltaTable, key: Sequence[str]
 ) -> Iterator[NetRow]:
-    """Yield the rows that one version has more often than the other, sorted by the key."""
+    """Yield the rows that one version has more often than the other, sorted by the key.
+
+    If a column has two types that delta-rs cannot compare, equal rows are among them, in any order.
+    """
     condition = build_range_condition(before, after)
     if condition is None:
         return
     types = list_types(before), list_types(after)
-    names = list(dict.fromkeys((*types[1], *types[0])))
+    # Such a column of the later version is another column of the query.
+    separate = {f"{_AFTER}{name}": name for name in _list_separate(*types)}
+    names = list(dict.fromkeys((*types[1], *types[0], *separate)))
     columns = ", ".join(map(quote_name, names))
     # -0.0 equals 0.0, so that a group is named 0.0: its first row has the value that is stored.
     floats = {name for name in names if _FLOAT_NAMES & {types[0].get(name), types[1].get(name)}}
@@ -351,8 +373,11 @@ def _subtract_versions(
         for name, value in zip(names, map(quote_name, names), strict=True)
     )
     sides = [
-        f"SELECT {_select_columns(names, types[side])}, {sign} AS {_SIGN} FROM {table} WHERE {condition}"
-        for side, (table, sign) in enumerate((("target", -1), ("other", 1)))
+        f"SELECT {_select_columns(names, present)}, {sign} AS {_SIGN} FROM {table} WHERE {condition}"
+        for table, sign, present in (
+            ("target", -1, {name: name for name in types[0]}),
+            ("other", 1, {name: name for name in types[1] if name not in separate.values()} | separate),
+        )
     ]
     # Without a key the order has no meaning, but is the same every time.
     sortable = [name for name in names if {types[0].get(name), types[1].get(name)}.isdisjoint(_NESTED_TYPES)]
@@ -362,18 +387,23 @@ def _subtract_versions(
         f"GROUP BY {columns} HAVING sum({_SIGN}) <> 0{order}"
     )
     for row in query_rows(dataset, before, query, other=after):
-        yield {name: value for name, value in row.items() if name != _NET_COLUMN}, row[_NET_COLUMN]
+        values = {name: value for name, value in row.items() if name != _NET_COLUMN and name not in separate}
+        if row[_NET_COLUMN] > 0:
+            values |= {name: row[alias] for alias, name in separate.items()}
+        yield values, row[_NET_COLUMN]
 
 
 def _select_columns(names: Sequence[str], present: Mapping[str, str]) -> str:
-    return ", ".join(quote_name(name) if name in present else f"NULL AS {quote_name(name)}" for name in names)
+    """Return the columns of a query; ``present`` has the column of the table behind each."""
+    columns = {name: quote_name(present[name]) if name in present else "NULL" for name in names}
+    return ", ".join(f"{column} AS {quote_name(name)}" for name, column in columns.items())
 
 
 def _pair_rows(rows: Iterable[NetRow], key: Sequence[str]) -> Iterator[tuple[Row | None, Row | None]]:
     """Yield the rows of each key before and after; None where there is none."""
 
     def find_key(net_row: NetRow) -> str:
-        return _write_content({name: net_row[0][name] for name in key} if key else net_row[0])
+        return write_content({name: net_row[0][name] for name in key} if key else net_row[0])
 
     # The rows of a query are sorted by the key already, and may be too many to sort here.
     for _, group in groupby(sorted(rows, key=find_key) if isinstance(rows, list) else rows, find_key):
@@ -381,16 +411,11 @@ def _pair_rows(rows: Iterable[NetRow], key: Sequence[str]) -> Iterator[tuple[Row
         added: list[Row] = []
         for row, count in group:
             (added if count > 0 else removed).extend([row] * abs(count))
-        for position in range(max(len(removed), len(added))):
-            before = removed[position] if position < len(removed) else None
-            yield before, added[position] if position < len(added) else None
+        for before, after in zip_longest(removed, added):
+            is_new = not isinstance(rows, list) or None in (before, after)
+            if is_new or write_content(before) != write_content(after):
+                yield before, after
 
 
 def _drop_nulls(row: Row | None) -> Row | None:
     return None if row is None else {name: value for name, value in row.items() if value is not None}
-
-
-def _write_content(row: Row) -> str:
-    # -0.0 equals 0.0, as in the query of two versions.
-    content = {name: (value or 0.0) if isinstance(value, float) else value for name, value in row.items()}
-    return json.dumps(to_json_value(content), sort_keys=True)

@@ -92,7 +92,7 @@ def trace_key(target: str, key: str, *, warehouse: str | None = None, version: i
         columns = () if is_object else find_key_columns(dataset, table)
         texts = parse_key(key, columns, list(list_types(table)))
     values = convert_key(texts, list_types(table))
-    states = read_states(dataset, table, [texts])
+    states = read_states(dataset, table, [values])
     if not any(state.rows for state in states.states):
         raise refuse_unknown_key(dataset, states, values)
     internal_columns = list_internal_columns(identify_owner(table))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_merge_provider.core.dataset import Dataset
@@ -23,6 +24,7 @@ from airflow_merge_provider.explain.model.joins import (
     Texts,
     explain_missing_row,
 )
+from airflow_merge_provider.explain.model.key import convert_key
 from airflow_merge_provider.explain.model.rows import trace_changes
 from airflow_merge_provider.explain.reading import (
     ROWS_MAX,
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 _JOINER = "joiner"
+# The inputs of a join may hold decimals of different sizes, so one may lack a value of another.
+_CONVERT = partial(convert_key, is_fitting=False)
 
 
 def explain_joined_row(
@@ -63,9 +67,10 @@ def explain_joined_row(
     output_keys = join.list_output_keys(join.parse_key(key))
     if not output_keys:
         return _explain_run(commit, key, missing="the target has no column with the key")
+    output_values = [_CONVERT(texts, list_types(table)) for texts in output_keys]
     if not join.append:
-        return _explain_run(commit, key, tuple(query_keys(dataset, table, output_keys)))
-    states = read_states(dataset, table, output_keys)
+        return _explain_run(commit, key, tuple(query_keys(dataset, table, output_values)))
+    states = read_states(dataset, table, output_values)
     return _explain_run(_find_newest_append(states) or commit, key, states.newest.rows)
 
 
@@ -126,7 +131,7 @@ def _read_input(join: JoinDescription, stage: str, offset: SourceOffset, texts: 
     if not texts:
         return replace(rows, missing="KEY has no field of this input")
     try:
-        values, input_rows = read_input_rows(offset, texts)
+        values, input_rows = read_input_rows(offset, texts, _CONVERT)
     except DataError as error:
         return replace(rows, missing=str(error).splitlines()[0])
     return replace(rows, key=values, rows=tuple(input_rows))
@@ -163,7 +168,8 @@ def _build_pair_query(
         for name in names
     )
     conditions = " AND ".join(
-        render_key(key[stage], types[side], aliases[side]) for side, stage in enumerate(join.inputs)
+        render_key(_CONVERT(key[stage], types[side]), types[side], aliases[side])
+        for side, stage in enumerate(join.inputs)
     )
     return (
         f"SELECT {selected} FROM target AS {quote_name(aliases[0])} JOIN other AS {quote_name(aliases[1])} "

@@ -36,7 +36,7 @@ from airflow_merge_provider.core.value_text import (
     to_json_value,
 )
 from airflow_merge_provider.delta_rs import open_table, read_columns
-from airflow_merge_provider.explain.model.key import convert_key, parse_key
+from airflow_merge_provider.explain.model.key import convert_key, fit_value, parse_key
 from airflow_merge_provider.explain.reading import list_types, read_lineage
 from airflow_merge_provider.explain.target import open_target
 
@@ -134,7 +134,7 @@ def explain_key(
         for source, config in state["configs"].items()
     }
     plan = next(iter(plans.values()))
-    key_values = parse_key(key, plan.key)
+    key_values = convert_key(parse_key(key, plan.key), list_types(table))
     records = [
         record
         for source, config in state["configs"].items()
@@ -185,7 +185,7 @@ def _read_records(
     uri: str,
     config: MergeEngineConfig,
     plan: Plan,
-    key: Mapping[str, str | None],
+    key: Row,
     runs: Sequence[Mapping[str, Any]],
 ) -> Iterator[SourceRecord]:
     """Yield the records of a key that each source contained at its last fold."""
@@ -208,7 +208,9 @@ def _read_records(
     # delta-rs raises a ValueError for statistics with a date that Python does not have.
     except (DeltaError, ValueError) as error:
         raise DataError(f"{uri} cannot be read at version {newest}: {error}") from None
-    commits, key_values = _Commits(uri, newest), _convert_key(key, table)
+    commits, key_values = _Commits(uri, newest), _fit_key(key, table)
+    if key_values is None:
+        return
     for fragment in dataset.get_fragments():
         rows = fragment.to_table(schema=dataset.schema)
         positions = list(_find_places(rows, key_values))
@@ -221,15 +223,20 @@ def _read_records(
             yield _as_read(uri, config, plan, values, (run, version, fragment.path, row))
 
 
-def _convert_key(key: Mapping[str, str | None], table: DeltaTable) -> Row:
-    """Return a key by the names of a source's columns, with values of their types."""
+def _fit_key(key: Row, table: DeltaTable) -> Row | None:
+    """Return a key by the names and with the values of a source's columns; None if a type lacks its value."""
     types = list_types(table)
     names = {name.casefold(): name for name in types}
-    return convert_key({names[name.casefold()]: text for name, text in key.items()}, types)
+    values = {names[name.casefold()]: value for name, value in key.items()}
+    fitting = {
+        name: None if value is None else fit_value(value, types[name]) for name, value in values.items()
+    }
+    is_complete = all(value is None or fitting[name] is not None for name, value in values.items())
+    return fitting if is_complete else None
 
 
 def _find_places(rows: Any, key: Row) -> Iterator[int]:
-    """Yield the positions of the rows with a key, whose values are compared by type."""
+    """Yield the positions of the rows with a key."""
     (first, value), *other_columns = [(rows[name], value) for name, value in key.items()]
     for position in _find_value(first, value):
         if all(list(_find_value(column.slice(position, 1), other)) for column, other in other_columns):
@@ -237,7 +244,7 @@ def _find_places(rows: Any, key: Row) -> Iterator[int]:
 
 
 def _find_value(column: Any, value: Any) -> Iterator[int]:
-    """Yield the positions of a value in a column; NULL equals NULL, and NaN equals NaN."""
+    """Yield the positions of a value of a column's type; NULL equals NULL, and NaN equals NaN."""
     if isinstance(value, DistantTime):
         column, value = column.cast("int32" if str(column.type).startswith("date") else "int64"), value.number
     is_nan = isinstance(value, float) and math.isnan(value)
@@ -248,7 +255,7 @@ def _find_value(column: Any, value: Any) -> Iterator[int]:
     try:
         position = column.index(value).as_py()
     except (ValueError, OverflowError):
-        # The type of the column does not have this value.
+        # An integer beyond the type of the column.
         return
     while position >= 0:
         yield position

@@ -31,7 +31,6 @@ from airflow_merge_provider.explain.model.rows import (
     trace_changes,
 )
 from airflow_merge_provider.explain.reading import (
-    Key,
     list_types,
     read_input_rows,
     read_lineage,
@@ -67,11 +66,11 @@ def explain_row(
 
 def _explain_row(dataset: Dataset, table: DeltaTable, key: str) -> RowExplanation:
     texts, config = _parse_key(dataset, table, key)
-    states = read_states(dataset, table, [texts])
+    values = convert_key(texts, list_types(table))
+    states = read_states(dataset, table, [values])
     changes = trace_changes(states)
     state = _find_deciding_state(states, changes)
-    source = read_source_rows(state, texts)
-    values = convert_key(texts, list_types(table))
+    source = read_source_rows(state, values)
     _require_known(dataset, states, values, source)
     if not states.newest.rows:
         source = replace(source, reason=explain_absence(config, source))
@@ -83,23 +82,24 @@ def _explain_history(
     dataset: Dataset, table: DeltaTable, key: str, columns: HistoryColumns
 ) -> HistoryExplanation:
     texts = parse_key(key, columns.key, list(list_types(table)))
-    states = read_states(dataset, table, [texts])
-    values, versions = convert_key(texts, list_types(table)), trace_history(states, columns)
+    values = convert_key(texts, list_types(table))
+    states = read_states(dataset, table, [values])
+    versions = trace_history(states, columns)
     source = SourceRows()
     if not versions:
-        source = read_source_rows(_find_deciding_state(states, ()), texts)
+        source = read_source_rows(_find_deciding_state(states, ()), values)
         _require_known(dataset, states, values, source)
     return HistoryExplanation(values, columns, versions, source, states.missing)
 
 
-def read_source_rows(state: KeyState, texts: Key) -> SourceRows:
+def read_source_rows(state: KeyState, key: Row) -> SourceRows:
     """Return the source rows of a key at the version that a run read, and what the run did with them."""
     offsets = read_offsets(state.commit.state)
     if len(offsets) != 1:
         return SourceRows(missing="unknown, as the commit of the last change does not name its source")
     offset = offsets[0]
     try:
-        _, rows = read_input_rows(offset, texts)
+        _, rows = read_input_rows(offset, key)
     except MergeError as error:
         return SourceRows(offset.uri, offset.version, missing=str(error).splitlines()[0])
     config = state.commit.state.get("config") or {}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_merge_provider.core.dataset import Dataset
@@ -24,7 +25,7 @@ from airflow_merge_provider.core.value_text import (
 )
 from airflow_merge_provider.delta_rs import open_table, parse_entry, read_columns
 from airflow_merge_provider.explain.model.commits import CommitRef, KeyState, KeyStates
-from airflow_merge_provider.explain.model.key import convert_key
+from airflow_merge_provider.explain.model.key import fit_value, read_digits
 from airflow_merge_provider.file_store.folder import open_folder
 
 if TYPE_CHECKING:
@@ -37,8 +38,6 @@ VERSIONS_MAX = 1000
 # The number of digits of decimals that a double holds exactly.
 _EXACT_DIGITS_MAX = 15
 
-Key = Mapping[str, str | None]
-
 
 def read_lineage(dataset: Dataset, table: DeltaTable) -> Lineage:
     """Return the commits on which the opened version of a table is based, newest first."""
@@ -50,11 +49,10 @@ def read_lineage(dataset: Dataset, table: DeltaTable) -> Lineage:
     return trace_lineage(entries, lambda _: None)
 
 
-def read_states(dataset: Dataset, table: DeltaTable, keys: Sequence[Key]) -> KeyStates:
+def read_states(dataset: Dataset, table: DeltaTable, keys: Sequence[Row]) -> KeyStates:
     """Return the rows of a key after each commit that may have changed rows, as far back as can be read.
 
-    :param keys: the values of the key columns, as text; rows with those of one item have the key.
-    :raises ConfigError: if a value is not one of its column's type.
+    :param keys: the values of the key columns; rows with those of one item have the key.
     :raises DataError: if the opened version cannot be read, or has too many rows of the key.
     """
     lineage = read_lineage(dataset, table)
@@ -81,12 +79,11 @@ def read_states(dataset: Dataset, table: DeltaTable, keys: Sequence[Key]) -> Key
     return KeyStates(tuple(reversed(states)), missing)
 
 
-def query_keys(dataset: Dataset, table: DeltaTable, keys: Sequence[Key]) -> list[Row]:
+def query_keys(dataset: Dataset, table: DeltaTable, keys: Sequence[Row]) -> list[Row]:
     """Return the rows with one of the keys in the opened version of a table, sorted by their content.
 
     At most ``ROWS_MAX`` rows are returned; an empty key selects any rows.
 
-    :raises ConfigError: if a value is not one of its column's type.
     :raises DataError: if the table cannot be read.
     """
     where = " OR ".join(render_key(key, list_types(table)) for key in keys)
@@ -108,23 +105,27 @@ def open_input(offset: SourceOffset) -> tuple[Dataset, DeltaTable]:
     return dataset, table
 
 
-def read_input_rows(offset: SourceOffset, key: Key) -> tuple[Row, list[Row]]:
-    """Return a key with the values of its columns' types, and the rows that an input of a run had with it.
+def read_input_rows(
+    offset: SourceOffset, key: Row, convert: Callable[..., Row] | None = None
+) -> tuple[Row, list[Row]]:
+    """Return a key by the names of its columns, and the rows that an input of a run had with it.
 
-    :raises ConfigError: if a value is not one of its column's type.
+    :param convert: what makes values of texts; None if the key has values, which may be of other types.
+    :raises ConfigError: if the input has no such column, or a text is no value.
     :raises DataError: if the input is not the Delta table that the run read, or can no longer be read.
     """
     dataset, table = open_input(offset)
     types = list_types(table)
-    texts: dict[str, str | None] = {}
-    for name, text in key.items():
+    values: dict[str, Any] = {}
+    for name, value in key.items():
         column = find_column(name, types)
         if column is None:
             message = f"{offset.uri} has no column {name!r} at version {offset.version}"
             hint = suggest_name(name, types, "columns")
             raise ConfigError.from_problems([Problem("key", "unknown", message, hint)])
-        texts[column] = text
-    return convert_key(texts, types), query_keys(dataset, table, [texts])
+        values[column] = value
+    row = values if convert is None else convert(values, types)
+    return row, query_keys(dataset, table, [row])
 
 
 def find_column(name: str, columns: Iterable[str]) -> str | None:
@@ -173,7 +174,9 @@ def list_parquet_types(path: str) -> dict[str, str]:
 
     try:
         query = QueryBuilder()
-        query.execute(f"CREATE EXTERNAL TABLE f STORED AS PARQUET LOCATION {quote_text(path)}").read_all()
+        # delta-rs takes characters such as * in a path for a pattern, but not in a URI.
+        location = quote_text(Path(path).absolute().as_uri())
+        query.execute(f"CREATE EXTERNAL TABLE f STORED AS PARQUET LOCATION {location}").read_all()
         schema = Schema.from_arrow(query.execute("SELECT * FROM f LIMIT 0").schema)
     except DeltaError as error:
         raise ValueError(str(error)) from None
@@ -190,7 +193,7 @@ def quote_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _read_version(dataset: Dataset, entry: HistoryEntry, keys: Sequence[Key]) -> list[Row]:
+def _read_version(dataset: Dataset, entry: HistoryEntry, keys: Sequence[Row]) -> list[Row]:
     table = open_version(dataset, entry.version)
     # A column that was added later holds no value of the key yet.
     columns = set(list_types(table))
@@ -243,13 +246,15 @@ def _explain_end(lineage: Lineage) -> str:
     return f"the log no longer describes the commits before version {oldest.version}"
 
 
-def render_key(key: Key, types: Mapping[str, str], alias: str = "target") -> str:
-    """Return the condition on the rows with a key; ``alias`` names the table in the query."""
-    values = convert_key(key, types).items()
+def render_key(key: Row, types: Mapping[str, str], alias: str = "target") -> str:
+    """Return the condition on the rows with a key; ``alias`` names the table in the query.
+
+    :param types: the type of each column, as Delta names it; the values may be of other types.
+    """
     return (
         " AND ".join(
             _render_condition(f"{quote_name(alias)}.{quote_name(name)}", value, types[name])
-            for name, value in values
+            for name, value in key.items()
         )
         or "true"
     )
@@ -258,18 +263,22 @@ def render_key(key: Key, types: Mapping[str, str], alias: str = "target") -> str
 def _render_condition(column: str, value: Any, kind: str) -> str:
     if value is None:
         return f"{column} IS NULL"
-    if isinstance(value, float):
-        literal = f"arrow_cast({quote_text(format_value(value))}, 'Float{32 if kind == 'float' else 64}')"
-        if value == 0:
+    fitting = fit_value(value, kind)
+    if fitting is None:
+        # The type of the column does not have this value.
+        return "false"
+    if isinstance(fitting, float):
+        literal = f"arrow_cast({quote_text(format_value(fitting))}, 'Float{32 if kind == 'float' else 64}')"
+        if fitting == 0:
             # delta-rs takes -0.0 for another number than 0.0.
             return f"abs({column}) = {literal.replace('-', '')}"
-        return f"isnan({column})" if math.isnan(value) else f"{column} = {literal}"
-    if isinstance(value, Decimal):
-        precision, scale = (int(part) for part in kind[len("decimal(") : -1].split(","))
+        return f"isnan({column})" if math.isnan(fitting) else f"{column} = {literal}"
+    if isinstance(fitting, Decimal):
+        precision, scale = read_digits(kind)
         if precision > _EXACT_DIGITS_MAX:
             # delta-rs writes statistics of decimals as doubles, by which it skips files with longer ones.
-            return f"CAST({column} AS VARCHAR) = {quote_text(f'{value:.{scale}f}')}"
-    return f"{column} = {render_literal(value, kind)}"
+            return f"CAST({column} AS VARCHAR) = {quote_text(f'{fitting:.{scale}f}')}"
+    return f"{column} = {render_literal(fitting, kind)}"
 
 
 def render_literal(value: Any, kind: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -21,7 +22,8 @@ class DatasetChangedTrigger(BaseEventTrigger):
     A table that was dropped and created again also counts as changed, whatever its version is. The last seen
     version is stored in the state store of the watched asset after the event was sent: a restarted triggerer
     may repeat an event, but does not lose one. Several versions within one interval cause one event, because
-    a run reads all changes since the last run. Errors are logged once, and the table is checked again.
+    a run reads all changes since the last run. Errors, and a table that does not exist, are logged once, and
+    the table is checked again.
 
     :param dataset: a bare id or a location; catalog tables are not supported, because only Spark reads them.
     :param warehouse: the location of bare ids; by default that of the connection, then ``[merge] warehouse``.
@@ -42,6 +44,7 @@ class DatasetChangedTrigger(BaseEventTrigger):
         self.warehouse = warehouse
         self.merge_store_conn_id = merge_store_conn_id
         self.poke_interval = poke_interval
+        self._logged_message = ""
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and arguments to recreate this trigger; the dataset makes it distinct."""
@@ -58,13 +61,14 @@ class DatasetChangedTrigger(BaseEventTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Check the table repeatedly, and yield an event for every new version."""
         is_loaded, stored, last_seen = False, None, None
-        logged_error = ""
         while True:
             try:
                 if not is_loaded:
                     stored = last_seen = await self._load_last_seen()
                     is_loaded = True
                 newest = await self._read_newest()
+                if newest is None:
+                    self._log_once(f"waiting for {self.dataset}: it does not exist yet")
                 if newest is not None and newest != last_seen:
                     yield self._build_event(newest, last_seen)
                     last_seen = newest
@@ -72,10 +76,13 @@ class DatasetChangedTrigger(BaseEventTrigger):
                     await self._store_last_seen(last_seen)
                     stored = last_seen
             except MergeError as error:
-                if str(error) != logged_error:
-                    logged_error = str(error)
-                    self.log.warning("%s", logged_error)
+                self._log_once(str(error), logging.WARNING)
             await asyncio.sleep(self.poke_interval)
+
+    def _log_once(self, message: str, level: int = logging.INFO) -> None:
+        if message != self._logged_message:
+            self.log.log(level, "%s", message)
+        self._logged_message = message
 
     def _build_event(self, newest: Mapping[str, Any], last_seen: Mapping[str, Any] | None) -> TriggerEvent:
         before = last_seen["version"] if last_seen else None

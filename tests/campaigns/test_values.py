@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,19 @@ def test_random_tables_come_back_equal(
     assert tally.failed == []
     assert tally.tables[name] == _TABLES
     assert tally.rows.total() > 4 * _TABLES
+
+
+def test_a_summary_has_the_seeds_and_the_number_of_tables() -> None:
+    """The last lines of a campaign are its record."""
+    tally = ValueTally(Counter(upsert=1500, scd2=500), Counter(pyarrow=9), failed=["seed 7, upsert, …"])
+    tally.seconds["upsert"] = 61.5
+
+    assert tally.describe("seeds 5 to 8") == [
+        "values, seeds 5 to 8: 2,000 tables compared, 1 difference",
+        "  tables: scd2 500, upsert 1500",
+        "  rows by reader: pyarrow 9",
+        "  seconds: upsert 62",
+    ]
 
 
 def test_differences_are_named(tables: RandomTables) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import gc
 import importlib
+import math
 import shutil
 import sys
 import time
@@ -23,6 +24,7 @@ from typing import Any
 from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
+from airflow_merge_provider.core.errors import format_count
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.reporter import Progress
 from airflow_merge_provider.jobs.run.retry import run_attempt
@@ -50,6 +52,18 @@ class ValueTally:
     rows: Counter[str] = field(default_factory=Counter)
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     failed: list[str] = field(default_factory=list)
+
+    def describe(self, seeds: str) -> list[str]:
+        """Return the lines of a summary: the seeds, and the tables and rows that were compared."""
+        cases = ", ".join(f"{name} {count}" for name, count in sorted(self.tables.items()))
+        readers = ", ".join(f"{name} {count}" for name, count in sorted(self.rows.items()))
+        differences = format_count(len(self.failed), "difference")
+        return [
+            f"values, {seeds}: {self.tables.total():,} tables compared, {differences}",
+            f"  tables: {cases}",
+            f"  rows by reader: {readers}",
+            f"  seconds: {', '.join(f'{name} {count:.0f}' for name, count in sorted(self.seconds.items()))}",
+        ]
 
 
 def try_tables(
@@ -121,7 +135,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--tables", type=int, default=1_000_000, help="how many at most")
+    parser.add_argument(
+        "--tables", type=int, help="how many, of each capability; fail if the time ends before"
+    )
     parser.add_argument("--minutes", type=float, default=60, help="how long at most (%(default)s)")
     add_seed(parser)
     parser.add_argument("--batch", type=int, default=_BATCH, help="tables side by side (%(default)s)")
@@ -132,7 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rounds = Rounds(options.only, choose_seed(options.seed), options.minutes, complete=options.complete)
     with ConnectServer() as server:
         spark = open_session(server.get_url())
-        for tables, name in _list_cases(rounds, options.tables, options.batch, tally):
+        for tables, name in _list_cases(rounds, options.tables or math.inf, options.batch, tally):
             failures = len(tally.failed)
             try_tables(spark, tables, folder / str(tables.seed), tally, [name])
             gc.collect()  # sessions of Spark Connect collect nothing on their own
@@ -141,17 +157,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for line in tally.failed[failures:][:_SHOWN]:
                 print(f"    {line[:4000]}", flush=True)
         spark.stop()
-    print(f"values, {rounds.describe_seeds()}, rows compared: {dict(tally.rows)}")
-    for name in options.only:
-        print(f"  {name}: {tally.tables[name]} tables in {tally.seconds[name]:.0f} s")
-    print(f"  {len(tally.failed)} differences")
+    print(*tally.describe(rounds.describe_seeds()), sep="\n")
     if not tally.failed:
         shutil.rmtree(folder)
-    return rounds.get_exit_code(len(tally.failed))
+    missing = [name for name in options.only if tally.tables[name] < (options.tables or 0)]
+    if missing and not tally.failed:
+        print(f"  the time did not suffice for all tables of {', '.join(missing)} (use more --minutes)")
+    return rounds.get_exit_code(len(tally.failed) + len(missing))
 
 
 def _list_cases(
-    rounds: Rounds, count: int, batch: int, tally: ValueTally
+    rounds: Rounds, count: float, batch: int, tally: ValueTally
 ) -> Iterator[tuple[RandomTables, str]]:
     """Yield tables with each capability, until there are enough, or a seed has differences."""
     tables: RandomTables | None = None
@@ -159,7 +175,7 @@ def _list_cases(
         if tables is None or tables.seed != seed:
             if tally.failed or count <= 0:
                 return
-            tables = RandomTables(seed, min(batch, count))
+            tables = RandomTables(seed, int(min(batch, count)))
             count -= batch
         yield tables, name
 

@@ -228,6 +228,7 @@ def _build_settings(vector: Mapping[str, Any]) -> dict[str, Any]:
         "merge_engine": vector["engine"],
         "primary_key": vector["primary_key"],
         "partition_by": vector.get("partition_by", []),
+        "order_by": vector.get("order_by", []),
         "options": vector["options"],
         "tombstone_retention": vector.get("tombstone_retention"),
         "row_kind_column": None if kind_is_inside else _KIND,

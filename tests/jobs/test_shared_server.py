@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -18,11 +19,13 @@ import pyarrow as pa
 import pytest
 from airflow.sdk import BaseOperator
 from airflow.sdk.execution_time.context import OutletEventAccessors
-from deltalake import write_deltalake
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from demo.tables import read_entities, read_rows, write_rows
 
+from airflow_merge_provider.cli.main import main
 from airflow_merge_provider.core.change_plan.shown_rows import ShownRows, use_shown_rows
 from airflow_merge_provider.core.merge_record.landing import SIDECAR
+from airflow_merge_provider.delta_rs import load_table
 from airflow_merge_provider.operators.delete_insert import DeleteInsertOperator
 from airflow_merge_provider.operators.joiner import JoinerOperator
 from airflow_merge_provider.operators.merge_engine import MergeEngineOperator
@@ -30,6 +33,7 @@ from airflow_merge_provider.operators.merge_record import MergeRecordOperator
 from airflow_merge_provider.operators.scd2 import Scd2Operator
 from airflow_merge_provider.operators.upsert import UpsertOperator
 from airflow_merge_provider.spark_process.shared import administration
+from tests.odd_names import ODD, encode_path
 
 pytestmark = pytest.mark.spark
 
@@ -39,11 +43,16 @@ _TASKS_AT_ONCE = 4
 ORDERS = [{"id": number, "customer": str(number), "amount": 10 * number} for number in (1, 2)]
 CUSTOMERS = [{"_id": "1", "email": "Ada@example.org"}, {"_id": "2", "city": "Oslo"}]
 SHOP = [{"_id": "9", "email": "ada@EXAMPLE.org"}, {"_id": "8", "city": "Rome"}]
+# One function is a fold in Python.
+AGGREGATES = {"fields.customer.aggregate-function": "listagg"}
 LOADS: dict[str, tuple[Any, dict[str, Any]]] = {
     "upsert": (UpsertOperator, {"primary_key": "id"}),
     "delete_insert": (DeleteInsertOperator, {"primary_key": "id"}),
     "scd2": (Scd2Operator, {"natural_key": "id"}),
-    "merge_engine": (MergeEngineOperator, {"primary_key": "id"}),
+    "merge_engine": (
+        MergeEngineOperator,
+        {"primary_key": "id", "merge_engine": "aggregation", "options": AGGREGATES},
+    ),
 }
 # A run over these rows fails in a task of Spark, with an error that has a value.
 VALUE = "planted-value"
@@ -140,12 +149,26 @@ def read_merged_files(folder: Path) -> list[list[int]]:
     return [sorted(json.loads(line)["id"] for line in path.read_text().splitlines()) for path in files]
 
 
+def plan_and_run(lake: Path, runs: Path) -> list[int]:
+    """Plan and run a file over a copy of the orders in a folder with an odd name, and return exit codes."""
+    odd = runs / ODD
+    # delta-rs cannot write to a folder with %20.
+    shutil.copytree(lake / "orders", odd / "orders")
+    file, config = odd / "load.json", {"source": "orders", "target": f"{odd}/t", "primary_key": "id"}
+    file.write_text(json.dumps({"job": "upsert", **config}))
+    return [main([command, str(file), "--warehouse", encode_path(odd)]) for command in ("plan", "run")]
+
+
 # More than 20 seconds: a server starts, and each run is a process.
-def test_each_operator_runs_on_the_shared_server(lake: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_each_operator_runs_on_the_shared_server(
+    lake: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """Operators without settings use one server, and write their targets; the next day merges changes.
 
-    Customers of the README with one address become one: case-insensitive, a missing address matches none.
-    The value on which a run fails is neither in the log of the server nor in that of the task.
+    No table has a collation, which other readers do not know, and the command line uses the server for a
+    folder with an odd name. Customers of the README with one address become one: case-insensitive, a missing
+    address matches none. The value on which a run fails is neither in the log of the server nor in that of
+    the task.
     """
     operators = build_operators()
 
@@ -155,6 +178,8 @@ def test_each_operator_runs_on_the_shared_server(lake: Path, capfd: pytest.Captu
         monday = dict(zip(operators, reports, strict=True))
     write_rows(lake / "shop_customers", [{"_id": "9", "email": "grace@example.org", "city": "Rome"}])
     tuesday = run_task(operators["merge_source"], lake, "tuesday")
+
+    codes = plan_and_run(lake, tmp_path / "runs")
 
     (server,) = administration.list_servers()
     assert psutil.Process(server.state.server_pid).name() == "java"
@@ -171,3 +196,12 @@ def test_each_operator_runs_on_the_shared_server(lake: Path, capfd: pytest.Captu
     joined = {(row["o.id"], row["c._id"]) for row in read_rows(lake / "joined")}
     assert joined == {(1, "1"), (2, "2")}
     assert read_merged_files(lake / "merged") == [[1, 2]]
+    assert codes == [0, 0]
+    # The files of a folder with %20 can be read as long as the table is open.
+    table = load_table(str(tmp_path / "runs" / ODD / "t"))
+    rows = QueryBuilder().register("t", table).execute("SELECT id FROM t ORDER BY id").read_all()
+    assert pa.table(rows)["id"].to_pylist() == [1, 2]
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == [Path(ODD).parts[0]]
+    tables = [DeltaTable(log.parent) for log in lake.rglob("_delta_log")]
+    assert len(tables) > len(LOADS)
+    assert [table.table_uri for table in tables if "collat" in table.schema().to_json().lower()] == []

@@ -256,12 +256,3 @@ def list_expected(kind: Kind, rows: pa.Table) -> list[str]:
     ids = rows[ID].to_pylist()
     values = rows[kind.name].to_pylist()
     return [write_plain(values[position], kind) for position in sorted(range(len(ids)), key=ids.__getitem__)]
-
-
-def write_key(value: Any) -> str:
-    """Return a value of a key as people write it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, bytes):
-        return f"0x{value.hex()}"
-    return f"{value:f}" if isinstance(value, Decimal) else getattr(value, "isoformat", lambda: str(value))()

@@ -154,13 +154,13 @@ def test_a_variant_is_refused_where_files_have_none(use: str) -> None:
     assert "field 'v'" in problem
 
 
-@pytest.mark.parametrize(("use", "name"), [("avro", "a b"), ("xml", "a b"), ("avro", "é")])
-def test_a_name_is_refused_where_files_cannot_have_it(use: str, name: str) -> None:
+@pytest.mark.parametrize(("use", "field"), [("avro", "a b"), ("xml", "a b"), ("avro", "é")])
+def test_a_name_is_refused_where_files_cannot_have_it(use: str, field: str) -> None:
     """A field with a name that is none in the format is refused, in records, too."""
-    record = {"fields": [{"name": name, "type": "int"}]}
+    record = {"fields": [{"name": field, "type": "int"}]}
     problem = find_unwritable_field(Schema(({"name": "r", "type": {"map": record}},)), use)
     assert problem is not None
-    assert f"field {name!r}: {use} files cannot have a field with this name" in problem
+    assert f"field {field!r}: {use} files cannot have a field with this name" in problem
 
 
 def _read_column(column: Any, kind: pa.DataType, outcome: str) -> list[Any]:

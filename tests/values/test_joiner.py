@@ -20,6 +20,7 @@ from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.explain.joiner import explain_joined_row
 from tests.conformance.lean import lean_session
 from tests.jobs.joiner.lake import Lake
+from tests.key_values import write_key
 from tests.values.catalog import ALL, SHORT, SIMPLE, Kind
 from tests.values.neighbours import (
     ID,
@@ -35,7 +36,6 @@ from tests.values.neighbours import (
     name_row,
     read_hexadecimal,
     read_table,
-    write_key,
     write_plain,
     write_shown,
 )

@@ -21,6 +21,7 @@ from airflow_merge_provider.core.errors import ConfigError, DataError
 from airflow_merge_provider.explain.merge_load import explain_row
 from tests.conformance.lean import lean_session
 from tests.jobs.merge_load.loads import Loads
+from tests.key_values import write_key
 from tests.long import all_long_but
 from tests.values.catalog import ALL, SHORT, SIMPLE, Kind
 from tests.values.neighbours import (
@@ -37,7 +38,6 @@ from tests.values.neighbours import (
     name_row,
     read_hexadecimal,
     read_table,
-    write_key,
     write_plain,
     write_shown,
 )

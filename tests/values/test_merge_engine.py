@@ -36,6 +36,17 @@ from tests.values.merging import (
     sort_value,
     take_rows,
 )
+from tests.values.neighbours import (
+    ID,
+    Neighbours,
+    check_images,
+    list_expected,
+    list_values as list_columns,
+    name_row,
+    read_table,
+    write_plain,
+    write_shown,
+)
 from tests.values.outcomes import REFUSED, read_outcomes
 
 pytestmark = pytest.mark.spark
@@ -242,57 +253,79 @@ def test_types_are_refused_by_name(name: str, use: str) -> None:
     assert "column 'v'" in refusal
 
 
+NEIGHBOURS = Neighbours(ALL)
+
+
 @dataclass(frozen=True)
 class Planned:
-    """The examples of a plan, and the rows after an undo of the run that followed."""
+    """The plan of a second run with its saved rows, and rows after the run and after an undo.
 
-    rows: Rows
-    examples: list[dict[str, Any]]
-    undone: pa.Table
+    ``repeated`` is the plan of a third run, of equal records.
+    """
+
+    report: dict[str, Any]
+    saved: dict[str, list[Any]]
+    written: dict[str, list[Any]]
+    repeated: dict[str, Any]
+    undone: dict[str, list[Any]]
 
 
 @pytest.fixture(scope="module")
 def planned(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Planned:
     """Return the plan of a second run, and what an undo of it leaves."""
-    rows, stream = open_stream(spark, tmp_path_factory.mktemp("planned"))
-    write_batch(stream, rows.build_batch(0))
+    stream = Stream(spark, tmp_path_factory.mktemp("planned"), primary_key=[ID])
+    write_batch(stream, NEIGHBOURS.before)
     stream.run_job()
-    write_batch(stream, rows.build_batch(1))
-    examples = stream.run_job(until="transform")["plan"]["examples"]
+    write_batch(stream, NEIGHBOURS.after)
+    report = stream.run_job(until="transform", save_plan=True)
+    saved = read_table(stream.folder / "state__plan", by="after")
     stream.run_job()
+    written = read_table(stream.folder / "state")
+    write_batch(stream, NEIGHBOURS.equal)
+    repeated = stream.run_job(until="transform")
     run = RunToken(dag_id="tests", run_id="undo", task_id="undo")
     request = JobRequest(
         job="undo", config={"target": "state"}, run=run, warehouse=str(stream.folder), started_at=9
     )
     run_undo(spark, request, Progress(out=str))
-    assert explain_undone(stream, rows)
-    return Planned(rows, examples, read_with_delta_rs(stream.folder / "state"))
-
-
-def explain_undone(stream: Stream, rows: Rows) -> bool:
-    """Return whether the explanation of a row has the records of the first run only."""
-    key = {name: write_key(rows.keys[name][0].as_py()) for name in rows.keys.column_names}
-    explanation = explain_key("state", json.dumps(key), warehouse=str(stream.folder))
-    return [record.version for record in explanation.read] == [0]
+    # The explanation of a row has the records of the first run only.
+    explanation = explain_key("state", name_row(*NEIGHBOURS.ids[0]), warehouse=str(stream.folder))
+    assert [record.version for record in explanation.read] == [0]
+    return Planned(report, saved, written, repeated, read_table(stream.folder / "state"))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("name", "use"), list_cells(OUTCOMES, ALL, "plan", "undo"))
+@pytest.mark.parametrize(("name", "use"), list_cells(OUTCOMES, ALL, "comparison", "plan", "report", "undo"))
 def test_plans_and_undos_have_the_values(planned: Planned, name: str, use: str) -> None:
-    """Each changed column of a plan is one whose values differ, and an undo gives the rows back."""
+    """A plan and its examples have both values of a row, and an undo gives the rows back.
+
+    A neighbouring value is a change, and an equal one is none.
+    """
     require_exact(OUTCOMES, name, use)
+    kind = BY_NAME[name]
     if use == "undo":
-        assert list_values(planned.undone, name, BY_NAME[name].arrow, "n") == planned.rows.list_payload(
-            name, 0
-        )
-        return
-    before, after = planned.rows.list_payload(name, 0), planned.rows.list_payload(name, 1)
-    assert planned.examples
-    for example in planned.examples:
-        number = example["after"]["n"]
-        differs = example["before"].get(name) != example["after"].get(name)
-        assert differs == (before[number] != after[number])
-        assert (f"{name}: the newest record" in example["detail"].split("; ")[0:]) or (
-            any(part.startswith(f"{name}: the newest record") for part in example["detail"].split("; "))
-            == differs
-        )
+        assert list_columns(kind, planned.undone) == list_expected(kind, NEIGHBOURS.before)
+    elif use == "comparison":
+        assert list_columns(kind, planned.written) == list_expected(kind, NEIGHBOURS.after)
+        assert planned.report["plan"]["kinds"]["updated"] == len(NEIGHBOURS.ids)
+        assert planned.repeated["plan"]["kinds"]["updated"] == 0
+    elif use == "plan":
+        check_images(NEIGHBOURS, planned.saved, kind)
+    else:
+        check_examples(kind, planned.report["plan"]["examples"])
+
+
+def check_examples(kind: Kind, examples: list[dict[str, Any]]) -> None:
+    """Check that the examples of a report have both values, and name what set the one that differs."""
+    positions = {name_row(*id_): position for position, id_ in enumerate(NEIGHBOURS.ids)}
+    assert examples
+    for example in examples:
+        position = positions[example["after"][ID]]
+        sides = {"before": NEIGHBOURS.before, "after": NEIGHBOURS.after}
+        texts = {side: write_plain(rows[kind.name][position].as_py(), kind) for side, rows in sides.items()}
+        assert {side: write_shown(example[side].get(kind.name), kind) for side in sides} == texts
+        reasons = [part.partition(": ") for part in example["detail"].split("; ")]
+        is_named = (kind.name, "the newest record") in [
+            (column, reason[:17]) for column, _, reason in reasons
+        ]
+        assert is_named == (texts["before"] != texts["after"]), example["detail"]

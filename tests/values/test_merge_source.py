@@ -31,6 +31,7 @@ from tests.values.merging import (
     require_exact,
     sort_value,
 )
+from tests.values.neighbours import parse_shown, read_base64, to_plain
 from tests.values.outcomes import EXACT, REFUSED, read_outcomes
 
 pytestmark = pytest.mark.spark
@@ -38,6 +39,10 @@ OUTCOMES = read_outcomes("merge_source")
 ENTITY_KINDS = [kind for kind in ALL if not OUTCOMES.find_outcome(kind.name, "entity").startswith(REFUSED)]
 # A type of each family, as the column that orders versions.
 UNORDERED = [kind for kind in ALL if OUTCOMES.find_outcome(kind.name, "sequence").startswith(REFUSED)]
+
+
+# The entity that has a value of every type, which is among the examples of a plan.
+WHOLE = "!"
 
 
 def build_whole(payload: pa.Table) -> pa.Table:
@@ -184,10 +189,10 @@ def versions(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> d
     return dict(map(tuple, pipe.target_rows().selectExpr(*texts).collect()))
 
 
-@pytest.mark.parametrize("name", [kind.name for kind in ORDERED])
-def test_the_newest_version_has_the_largest_sequence(versions: dict[str, int], name: str) -> None:
+@pytest.mark.parametrize(("name", "use"), [(kind.name, "sequence") for kind in ORDERED])
+def test_the_newest_version_has_the_largest_sequence(versions: dict[str, int], name: str, use: str) -> None:
     """Of neighbours, the larger one is the newer version."""
-    require_exact(OUTCOMES, name, "sequence")
+    require_exact(OUTCOMES, name, use)
     values = list(reversed(BY_NAME[name].values))
     if name in {"array_timestamp", "struct_decimal_38_18"}:
         # NULL is smaller than any value in them.
@@ -203,14 +208,17 @@ def repr_order(value: Any) -> list[tuple[bool, Any]]:
     return [(item is not None, item) if item is not None else (False, 0) for item in items]
 
 
-@pytest.mark.parametrize("name", [kind.name for kind in UNORDERED])
-def test_a_sequence_without_order_is_refused(spark: SparkSession, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(("name", "use"), [(kind.name, "sequence") for kind in UNORDERED])
+def test_a_sequence_without_order_is_refused(
+    spark: SparkSession, tmp_path: Path, name: str, use: str
+) -> None:
     """A column whose type has no order cannot order versions: the error has the column and the type."""
     kind = BY_NAME[name]
     pipe = MemoryPipe(spark, tmp_path, datasets=["A a"], sequence_column="at", values="columns")
     pipe.write_rows("A", pa.table({"_id": ["a"], "at": pa.array([kind.values[0]], kind.arrow)}))
-    with pytest.raises(DataError, match=r"column 'at' is .*MAP<.*, which has no order"):
+    with pytest.raises(DataError, match=r"column 'at' is .*MAP<.*, which has no order") as refused:
         pipe.run_job()
+    assert OUTCOMES.find_outcome(name, use).removeprefix(REFUSED) in str(refused.value)
 
 
 @dataclass(frozen=True)
@@ -227,13 +235,15 @@ def planned(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pl
     """Return the plan of a change of a value of each type, and what an undo of it leaves."""
     changes = list(list_changes())
     pipe = Pipe(spark, tmp_path_factory.mktemp("planned"), datasets=["A a"], values="columns")
-    pipe.write_rows("A", build_sparse([(kind.name, kind, first) for kind, first, _ in changes]))
-    pipe.run_job()
-    pipe.write_rows(
-        "A", build_sparse([(kind.name, kind, second) for kind, _, second in changes]), "overwrite"
-    )
+    for step in (1, 2):
+        sparse = build_sparse([(case[0].name, case[0], case[step]) for case in changes])
+        one_of_each = {case[0].name: pa.array([case[step]], case[0].arrow) for case in changes}
+        rows = pa.table({"_id": [WHOLE], **one_of_each}).select(sparse.column_names)
+        pipe.write_rows("A", pa.concat_tables([rows, sparse]), "overwrite")
+        if step == 1:
+            pipe.run_job()
     plan = pipe.run_job(until="transform")["plan"]
-    assert plan["kinds"]["updated"] == len(changes)
+    assert plan["kinds"]["updated"] == len(changes) + 1
     pipe.run_job()
     run = RunToken(dag_id="tests", run_id="undo", task_id="undo")
     config = {"target": str(pipe.target)}
@@ -243,19 +253,22 @@ def planned(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pl
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("name", "use"), list_cells(OUTCOMES, ALL, "plan", "undo"))
+@pytest.mark.parametrize(("name", "use"), list_cells(OUTCOMES, ALL, "plan", "report", "undo"))
 def test_plans_and_undos_have_the_values(planned: Planned, name: str, use: str) -> None:
     """A plan counts the change of each type and shows it, and an undo gives the value back."""
     require_exact(OUTCOMES, name, use)
-    first, _ = planned.changes[name]
+    is_list, arrow = name.startswith("array_"), BY_NAME[name].arrow
+    arrow = arrow if is_list else pa.list_(arrow)
+    values = [value if is_list else [value] for value in planned.changes[name]]
     if use == "undo":
         rows = planned.undone.select(["$ids", name]).to_pylist()
         (value,) = (row[name] for row in rows if row["$ids"] == [name])
-        is_list = name.startswith("array_")
-        shown = pa.array(
-            [first if is_list else [first]], BY_NAME[name].arrow if is_list else pa.list_(BY_NAME[name].arrow)
-        )
-        assert fold_value(value) == fold_value(shown.to_pylist()[0])
+        assert fold_value(value) == fold_value(pa.array(values, arrow)[0].as_py())
+        return
+    if use == "report":
+        (example,) = (one for one in planned.examples if one["after"]["$ids"] == [WHOLE])
+        shown = [parse_shown(example[side][name], arrow, read_base64) for side in ("before", "after")]
+        assert repr(shown) == repr([to_plain(value, arrow) for value in values])
         return
     for example in planned.examples:
         if example["after"]["$ids"] == [name]:

@@ -98,18 +98,20 @@ def runs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Calla
     return cache(lambda name: merge_files(name, KINDS[name], spark, tmp_path_factory.mktemp(name)))
 
 
-def list_cells(kinds: dict[str, tuple[Kind, ...]]) -> list[Any]:
-    """Return the formats with their kinds, as parameters of a test."""
+def list_cells(kinds: dict[str, tuple[Kind, ...]], use: str = "{}") -> list[Any]:
+    """Return the kinds of formats with a use of each format, as parameters of a test."""
     return [
-        pytest.param(name, kind, id=f"{name}-{kind.name}") for name, group in kinds.items() for kind in group
+        pytest.param(use.format(name), kind, id=f"{name}-{kind.name}")
+        for name, group in kinds.items()
+        for kind in group
     ]
 
 
-@pytest.mark.parametrize(("format_name", "kind"), list_cells(KINDS))
-def test_values_come_out_of_text_files(runs: Callable[[str], Run], format_name: str, kind: Kind) -> None:
+@pytest.mark.parametrize(("use", "kind"), list_cells(KINDS))
+def test_values_come_out_of_text_files(runs: Callable[[str], Run], use: str, kind: Kind) -> None:
     """Each value of each type comes out equal, from files that the driver gathers and that Spark reads."""
-    run = runs(format_name)
-    assert OUTCOMES.find_outcome(kind.name, format_name) == EXACT
+    run = runs(use)
+    assert OUTCOMES.find_outcome(kind.name, use) == EXACT
     expected = pa.array(run.values[kind.name], kind.arrow).to_pylist()
     assert any(value is not None for value in expected)
     for number, value in enumerate(expected):
@@ -118,13 +120,11 @@ def test_values_come_out_of_text_files(runs: Callable[[str], Run], format_name: 
         assert is_same(run.merged[name][kind.name], value)
 
 
-@pytest.mark.parametrize(("format_name", "kind"), list_cells(KINDS))
-def test_texts_beyond_a_type_fail_their_file(
-    runs: Callable[[str], Run], format_name: str, kind: Kind
-) -> None:
+@pytest.mark.parametrize(("use", "kind"), list_cells(KINDS, "{} beyond"))
+def test_texts_beyond_a_type_fail_their_file(runs: Callable[[str], Run], use: str, kind: Kind) -> None:
     """A file with such a text fails alone, and the reason names the column, the text and the type."""
-    run = runs(format_name)
-    outcome = OUTCOMES.find_outcome(kind.name, f"{format_name} beyond")
+    format_name = use.partition(" ")[0]
+    run, outcome = runs(format_name), OUTCOMES.find_outcome(kind.name, use)
     for index, text in enumerate(list_texts_beyond(kind)):
         name = f"{kind.name}-{index}"
         if outcome == EXACT:
@@ -142,14 +142,14 @@ def test_texts_beyond_a_type_fail_their_file(
             assert f"column '{kind.name}" in run.reasons[name] or "such as" in outcome
 
 
-@pytest.mark.parametrize(("format_name", "kind"), list_cells(UNHELD))
+@pytest.mark.parametrize(("use", "kind"), list_cells(UNHELD))
 def test_types_that_a_format_does_not_hold_are_refused(
-    spark: SparkSession, tmp_path: Path, format_name: str, kind: Kind
+    spark: SparkSession, tmp_path: Path, use: str, kind: Kind
 ) -> None:
     """The file fails, or the run before it reads one."""
-    run = merge_files(format_name, (kind,), spark, tmp_path)
+    run = merge_files(use, (kind,), spark, tmp_path)
 
-    outcome = OUTCOMES.find_outcome(kind.name, format_name)
+    outcome = OUTCOMES.find_outcome(kind.name, use)
     texts = [repr(value) for value in run.values[kind.name]]
     held = [
         number

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from ctypes import c_float
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal, InvalidOperation
 from functools import partial
@@ -17,7 +19,9 @@ from airflow_merge_provider.core.errors import ConfigError, Problem, suggest_nam
 from airflow_merge_provider.core.value_text import (
     EPOCH,
     DistantTime,
+    Float32,
     Row,
+    format_value,
     has_cut_digits,
     read_day,
     read_micros,
@@ -30,6 +34,8 @@ _INTEGER_NAMES = frozenset({"byte", "short", "integer", "long"})
 # The bits of the numbers that columns of dates and of times hold.
 _DAY_BITS, _TIME_BITS = 32, 64
 _DAY_MICROS = 86_400_000_000
+_TIME_NAMES = frozenset({"timestamp", "timestamp_ntz"})
+_LONG_DIGITS, _LONGS = 19, range(-(1 << 63), 1 << 63)
 _BOOLEANS = {"true": True, "false": False}
 _VALUE_FORMS = {
     "boolean": "true or false",
@@ -75,10 +81,11 @@ def parse_key(
     return values
 
 
-def convert_key(texts: Mapping[str, str | None], types: Mapping[str, str]) -> Row:
+def convert_key(texts: Mapping[str, str | None], types: Mapping[str, str], *, is_fitting: bool = True) -> Row:
     """Return the values of a key as values of the columns' types.
 
     :param types: the type of each column, as Delta names it.
+    :param is_fitting: whether a number that its column cannot hold is an error; otherwise it stays a decimal.
 
     >>> convert_key({"id": "7", "day": "2024-01-31"}, {"id": "long", "day": "date"})
     {'id': 7, 'day': datetime.date(2024, 1, 31)}
@@ -96,7 +103,10 @@ def convert_key(texts: Mapping[str, str | None], types: Mapping[str, str]) -> Ro
             continue
         try:
             values[name] = None if text is None else convert(text)
+            is_valid = text is None or not is_fitting or fit_value(values[name], types[name]) is not None
         except (ValueError, KeyError, InvalidOperation):
+            is_valid = False
+        if not is_valid:
             hint = f"write {_VALUE_FORMS.get(types[name], 'a number')}"
             message = f"{text!r} is not a valid value of column {name!r} of type {types[name]}"
             problems.append(Problem("key", "value", message, hint))
@@ -105,15 +115,79 @@ def convert_key(texts: Mapping[str, str | None], types: Mapping[str, str]) -> Ro
     return values
 
 
-def _find_converter(kind: str) -> Callable[[str], Any] | None:
+def fit_value(value: Any, kind: str) -> Any:
+    """Return the value of a type that equals a value of any type, digit by digit; None if it has none.
+
+    Numbers are equal by their value, and a date equals the beginning of its day, as loads write it.
+
+    :param value: a value that is not NULL.
+    :param kind: the type, as Delta names it.
+
+    >>> fit_value(Decimal("1.00"), "long"), fit_value(0.5, "decimal(3,1)"), fit_value(1.5, "integer")
+    (1, Decimal('0.5'), None)
+    >>> fit_value(Float32(0.10000000149011612), "double"), fit_value(0.1, "float")
+    (0.10000000149011612, None)
+    """
+    if isinstance(value, bool):
+        return value if kind == "boolean" else None
+    if isinstance(value, int | float | Decimal):
+        return _fit_number(value, kind)
+    if isinstance(value, date | DistantTime):
+        return _fit_time(value, kind)
+    return value if kind == ("binary" if isinstance(value, bytes) else "string") else None
+
+
+def _fit_number(value: float | Decimal, kind: str) -> Any:
+    if kind in {"float", "double"}:
+        # A decimal becomes the nearest number, and an integer beyond a double infinity.
+        near = float(Decimal(value))
+        near = Float32(c_float(near).value) if kind == "float" else near
+        return near if near == value or (math.isnan(near) and math.isnan(value)) else None
+    number = Decimal(value)
+    if not number:
+        # Its text must not be -0.
+        number = abs(number)
+    precision, scale = read_digits(kind) if kind.startswith("decimal") else (_LONG_DIGITS, 0)
+    if not number.is_finite() or (number and number.adjusted() >= precision - scale):
+        return None
+    # The context must hold all digits, so that quantize does not round them.
+    if number != number.quantize(Decimal(1).scaleb(-scale), context=Context(prec=2 * _DIGITS_MAX)):
+        return None
     if kind.startswith("decimal"):
-        precision, scale = (int(part) for part in kind[len("decimal(") : -1].split(","))
-        return lambda text: _read_decimal(text, precision, scale)
-    if kind in _INTEGER_NAMES:
-        return int
+        return number
+    return int(number) if kind in _INTEGER_NAMES and int(number) in _LONGS else None
+
+
+def read_digits(kind: str) -> tuple[int, int]:
+    """Return precision and scale of a decimal type.
+
+    >>> read_digits("decimal(10,2)")
+    (10, 2)
+    """
+    precision, scale = kind[len("decimal(") : -1].split(",")
+    return int(precision), int(scale)
+
+
+def _fit_time(value: date | DistantTime, kind: str) -> Any:
+    """Return a date or time as one of a type; a time with a zone equals no time without one."""
+    day, _, clock = format_value(value).partition("T")
+    own_kind = "timestamp" if clock.endswith("Z") else "timestamp_ntz" if clock else "date"
+    if kind == own_kind:
+        return value
+    if kind == "date":
+        return _read_date(day) if clock.removesuffix("Z") == "00:00:00" else None
+    # A date may be beyond the times of a column.
+    with suppress(ValueError):
+        return _read_time(day, in_utc=kind == "timestamp") if kind in _TIME_NAMES and not clock else None
+    return None
+
+
+def _find_converter(kind: str) -> Callable[[str], Any] | None:
+    if kind.startswith("decimal") or kind in _INTEGER_NAMES:
+        return partial(_read_number, kind=kind)
     converters: dict[str, Callable[[str], Any]] = {
         "string": str,
-        "float": _read_float,
+        "float": lambda text: _read_float(text, lambda value: Float32(c_float(value).value)),
         "double": _read_float,
         "boolean": lambda text: _BOOLEANS[text.strip().lower()],
         "date": _read_date,
@@ -124,19 +198,17 @@ def _find_converter(kind: str) -> Callable[[str], Any] | None:
     return converters.get(kind)
 
 
-def _read_decimal(text: str, precision: int, scale: int) -> Decimal:
-    """Parse a decimal that the column can hold without rounding."""
-    value = Decimal(text.strip())
-    if not value.is_finite() or value.adjusted() >= precision - scale:
+def _read_number(text: str, kind: str) -> Any:
+    """Parse an exact number: a value of the type, or a decimal that the type does not have."""
+    number = Decimal(text.strip())
+    if not number.is_finite():
         raise ValueError(text)
-    # The context must hold all digits, so that quantize does not round them.
-    if value != value.quantize(Decimal(1).scaleb(-scale), context=Context(prec=2 * _DIGITS_MAX)):
-        raise ValueError(text)
-    return value
+    fitting = _fit_number(number, kind)
+    return number if fitting is None else fitting
 
 
-def _read_float(text: str) -> float:
-    value = float(text)
+def _read_float(text: str, convert: Callable[[float], float] = float) -> float:
+    value = convert(float(text))
     if math.isinf(value) and "inf" not in text.lower():
         raise ValueError(text)
     return value
@@ -159,7 +231,7 @@ def _read_time(text: str, *, in_utc: bool) -> datetime | DistantTime:
 
 
 def _check_range(number: int, bits: int) -> int:
-    if not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
+    if number not in range(-(1 << bits - 1), 1 << bits - 1):
         raise ValueError(number)
     return number
 

@@ -181,10 +181,10 @@ def explain_source_rows(
     :param stored: the rows of the key after the commit.
     """
     columns = {name.casefold() for row in stored for name in row}
-    stored_contents = Counter(_write_content(row, columns) for row in stored)
+    stored_contents = Counter(write_content(row, columns) for row in stored)
     explained = []
     for row in rows:
-        content = _write_content(row, columns)
+        content = write_content(row, columns)
         is_written = stored_contents[content] > 0
         stored_contents[content] -= is_written
         explained.append(SourceRow(row, "written" if is_written else _explain_loss(config, stored, row)))
@@ -202,7 +202,10 @@ def explain_absence(config: Mapping[str, Any], source: SourceRows) -> str:
 
 
 def is_equal(first: Any, second: Any) -> bool:
-    """Return whether two values are equal; NULL equals NULL, and NaN equals NaN."""
+    """Return whether two values are equal, whatever their types; NULL equals NULL, and NaN equals NaN.
+
+    A date equals the beginning of its day, and a time without a zone that in UTC, as a load casts it.
+    """
     return _write_json(first) == _write_json(second)
 
 
@@ -239,10 +242,10 @@ def _name_change(before: Sequence[Row], after: Sequence[Row]) -> ChangeKind:
 
 def _subtract_rows(rows: Sequence[Row], other_rows: Sequence[Row]) -> tuple[Row, ...]:
     """Return the rows that the other rows do not include; equal rows count as often as they occur."""
-    counts = Counter(_write_content(row) for row in other_rows)
+    counts = Counter(write_content(row) for row in other_rows)
     remaining = []
     for row in rows:
-        content = _write_content(row)
+        content = write_content(row)
         if counts[content] > 0:
             counts[content] -= 1
         else:
@@ -250,8 +253,8 @@ def _subtract_rows(rows: Sequence[Row], other_rows: Sequence[Row]) -> tuple[Row,
     return tuple(remaining)
 
 
-def _write_content(row: Row, columns: set[str] | None = None) -> str:
-    """Return the content of a row without NULLs, so that a column added later makes no difference."""
+def write_content(row: Row, columns: set[str] | None = None) -> str:
+    """Return a text that rows with equal values share; NULL is like a column that is added later."""
     content = {
         name.casefold(): value
         for name, value in row.items()
@@ -265,17 +268,20 @@ def _write_json(value: Any) -> str:
 
 
 def _normalize_value(value: Any) -> Any:
-    """Return a value in a form that it shares with equal values of other types, to which a load casts it."""
+    """Return a value in a form that it shares with equal values of other types, but not with a text."""
     if isinstance(value, Mapping):
         return {name: _normalize_value(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return type(value)(map(_normalize_value, value))
+    if value is None or isinstance(value, str | bool):
+        return value
     if isinstance(value, datetime):
-        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-    if isinstance(value, date):
-        return datetime(value.year, value.month, value.day, tzinfo=UTC)
-    is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
-    return str(Fraction(value)) if is_number and isfinite(value) else value
+        value = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    elif isinstance(value, date):
+        value = datetime(value.year, value.month, value.day, tzinfo=UTC)
+    elif isinstance(value, int | float | Decimal) and isfinite(value):
+        value = Fraction(value)
+    return f"\0{value if isinstance(value, Fraction) else to_json_value(value)}"
 
 
 def _find_value(row: Row, name: str) -> Any:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from airflow_merge_provider.core.errors import ConfigError
+from airflow_merge_provider.explain.joiner import explain_joined_row
 from tests.jobs.joiner.conftest import MakeLake
 from tests.tables import read_rows
 
@@ -47,6 +48,13 @@ def test_decimals_of_any_size_are_compared_digit_by_digit(lake: MakeLake) -> Non
         f'{{"id":"a0","k":2.00,{time}}}',
         f'{{"id":"b0","k":2.000000000000000001,{time}}}',
     }
+    explained = {
+        key: explain_joined_row("joined", key, warehouse=str(join.folder))
+        for key in ("2.00", COSTS[0], "3.1")
+    }
+    counts = {key: [len(rows.rows) for rows in item.inputs] for key, item in explained.items()}
+    assert counts == {"2.00": [1, 0], COSTS[0]: [0, 1], "3.1": [1, 1]}
+    assert explained[COSTS[0]].reasons == (f"the required input 'a' has no row with k = {COSTS[0]}",)
 
     join.write_rows("b", build_table("b", ["2.0", *COSTS[2:]], 18))
     shown = join.run_job(until="transform")["plan"]["examples"]

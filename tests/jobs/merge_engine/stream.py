@@ -56,7 +56,7 @@ class Stream:
     def run_job(self, run_id: str | None = None, **more: Any) -> dict[str, Any]:
         """Run the job once; settings of the request go there, all others are configuration."""
         self._runs += 1
-        request_names = ("until", "full_refresh", "started_at", "max_change_ratio")
+        request_names = ("until", "full_refresh", "started_at", "max_change_ratio", "save_plan")
         request_fields = {"started_at": self._runs} | {
             name: more.pop(name) for name in request_names if name in more
         }

@@ -205,6 +205,43 @@ def test_a_change_of_a_long_value_is_shown(write_run: Any, capsys: pytest.Captur
     assert (example["before"]["l"], example["after"]["l"]) == (before, after)
 
 
+CHANGED_TYPES = {
+    "bigint to double": (pa.array([1, 2**53 + 1]), pa.array([1.0, float(2**53)])),
+    "bigint to decimal": (pa.array([1, 2]), pa.array(["1.00", "2.01"]).cast(pa.decimal128(20, 2))),
+    "decimal": (
+        pa.array(["1.00", "2.00"]).cast(pa.decimal128(38, 2)),
+        pa.array(["1." + "0" * 18, f"2.{'0' * 17}1"]).cast(pa.decimal128(38, 18)),
+    ),
+    "float to double": (pa.array([0.5, 0.1], pa.float32()), pa.array([0.5, 0.1])),
+    "date to timestamp": (
+        pa.array([date(2024, 5, 1)] * 2),
+        pa.array([datetime(2024, 5, 1, tzinfo=UTC), datetime(2024, 5, 1, 0, 0, 0, 1, tzinfo=UTC)]),
+    ),
+    "string to bigint": (pa.array(["1", "01"]), pa.array([1, 1])),
+    "bigint to string": (pa.array([1, 1]), pa.array(["1", "01"])),
+    "binary to string": (pa.array([b"1", b"a"]), pa.array(["1", "a"])),
+    "boolean to bigint": (pa.array([True, False]), pa.array([1, 0])),
+}
+
+
+@pytest.mark.parametrize("name", CHANGED_TYPES)
+@pytest.mark.parametrize("key", [("id",), ()])
+def test_a_column_of_two_types_is_compared_by_its_values(
+    write_run: Any, name: str, key: tuple[str, ...]
+) -> None:
+    """Values of two types are equal digit by digit or not at all: a text or bytes equal no other type."""
+    before, after = CHANGED_TYPES[name]
+    target = write_run("t", pa.table({"id": [1, 2], "v": before}))
+    write_run("t", pa.table({"id": [1, 2], "v": after}), mode="overwrite", schema_mode="overwrite")
+
+    kinds = compare_versions(target, 0, 1, key=key).kinds
+
+    count = (
+        2 if name in {"string to bigint", "bigint to string", "binary to string", "boolean to bigint"} else 1
+    )
+    assert sum(kinds.values()) == (count if key else 2 * count)
+
+
 def test_negative_zero_equals_zero(write_run: Any) -> None:
     """-0.0 and 0.0 are the same value with the feed and without, and are shown as they are stored."""
     for configuration in (FEED, {}):

@@ -81,6 +81,12 @@ def test_every_new_version_is_an_event(watch: Any, tmp_path: Path) -> None:
     assert watch(Store(), grow_table, grow_table, do_nothing) == [0, 1, None]
 
 
+def test_a_table_that_does_not_exist_is_logged_once(watch: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """The log of a watcher that waits says so, however often it checks."""
+    assert watch(Store(), do_nothing) == [None]
+    assert capsys.readouterr().out.count("waiting for crm: it does not exist yet") == 1
+
+
 def test_a_restart_goes_on_where_it_was(watch: Any, tmp_path: Path) -> None:
     """After a restart, reported changes are not reported again, and changes made meanwhile are reported."""
     create_table(tmp_path / "crm")

@@ -20,6 +20,7 @@ from airflow_merge_provider.core.merge_source.dtl.values import (
     distinct_values,
     is_text,
 )
+from tests.key_values import VALUES as KEYS, convert_values
 
 NUMBERS = (
     st.integers(-3, 3)
@@ -72,6 +73,29 @@ def test_equal_keys_mean_equal_values(left: Any, right: Any) -> None:
     assert (build_key(left) is None) == (left is None)
     if left is not None and right is not None:
         assert (build_key(left) == build_key(right)) == is_equal(left, right)
+
+
+def test_typed_values_of_two_types_are_equal_by_value() -> None:
+    """Numbers of all types link if they are equal; a day, a text, bytes and a time link their own kind only.
+
+    A float is the number that its shortest text shows, and NULL, NaN and infinities link nothing.
+    """
+    values = [(kind, value) for kind in KEYS if "<" not in kind for value in convert_values(kind)]
+    for (kind, left), (_, right) in itertools.product(values, repeat=2):
+        keys = build_key(left), build_key(right)
+        is_linked = None not in keys and keys[0] == keys[1]
+        assert is_linked == (decode_typed(left) == decode_typed(right) is not None), (kind, left, right)
+
+
+def decode_typed(value: Any) -> Any:
+    """Return a value with its kind, as equal values of other types have it; None if it equals nothing."""
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return None
+    if isinstance(value, dt.datetime):
+        return "time", value.replace(tzinfo=dt.UTC)
+    if isinstance(value, bool | str | bytes | dt.date):
+        return type(value).__name__, value
+    return "number", Fraction(repr(value) if isinstance(value, float) else value)
 
 
 @given(st.lists(VALUES, max_size=4))

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pytest
 
+from airflow_merge_provider.core.value_text import Float32
 from airflow_merge_provider.explain.model.commits import CommitRef, KeyState, KeyStates
 from airflow_merge_provider.explain.model.rows import (
     RowExplanation,
     SourceRows,
     explain_absence,
     explain_source_rows,
+    is_equal,
     trace_changes,
 )
+from tests.key_values import VALUES as KEYS, convert_values, is_same_key
 
 Row = Mapping[str, Any]
 
@@ -118,3 +123,15 @@ def test_an_absent_key_is_explained_by_the_option_that_deletes_it() -> None:
     assert "variant 'cdc' deletes such rows" in explain_absence({"variant": "cdc"}, SourceRows("s", 1))
     assert "destination_scope deletes" in explain_absence({"destination_scope": "a = 1"}, SourceRows("s", 1))
     assert not explain_absence({"variant": "cdc"}, SourceRows(missing="unknown"))
+
+
+def test_values_of_two_types_are_equal_by_value() -> None:
+    """Numbers of all types are equal by their value, and a text or bytes equal no other type."""
+    pairs = [(kind, value) for kind in KEYS if "<" not in kind for value in convert_values(kind)]
+    values = [
+        (value if kind != "float" or value is None else Float32(np.float32(value)), kind)
+        for kind, value in pairs
+    ]
+    for first, other in itertools.combinations(values, 2):
+        if {first[1], other[1]} != {"timestamp", "timestamp_ntz"}:
+            assert is_equal(first[0], other[0]) == is_same_key(first, other), (first, other)
