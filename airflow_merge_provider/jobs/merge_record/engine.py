@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from pyspark.sql import SparkSession
 
@@ -30,46 +29,6 @@ from airflow_merge_provider.jobs.merge_record.readers.scan import Records
 from airflow_merge_provider.jobs.merge_record.writing import StagedFile, stage_merges
 
 Schemas = Mapping[str, Schema]
-
-
-class Engine(Protocol):
-    """The interface of an engine that counts records and writes merged files."""
-
-    def find_arrivals(
-        self, source: Storage, queue: FileQueue, config: MergeRecordConfig, now: int
-    ) -> NewFiles: ...
-
-    def check_files(
-        self, source: Storage, files: Sequence[FlowFile], schemas: Schemas, config: MergeRecordConfig
-    ) -> dict[str, str]: ...
-
-    def check_records(
-        self,
-        source: Storage,
-        files: Sequence[FlowFile],
-        schemas: Schemas,
-        config: MergeRecordConfig,
-        name: str,
-    ) -> RecordCheck: ...
-
-    def find_lost_values(
-        self,
-        source: Storage,
-        merges: Sequence[PlannedMerge],
-        schemas: Schemas,
-        config: MergeRecordConfig,
-    ) -> dict[str, str]: ...
-
-    def stage_merges(
-        self,
-        source: Storage,
-        merges: Sequence[PlannedMerge],
-        schemas: Schemas,
-        config: MergeRecordConfig,
-        staging: Storage,
-    ) -> dict[str, StagedFile]: ...
-
-    def close(self) -> None: ...
 
 
 class SparkEngine:
@@ -158,7 +117,7 @@ _FAILED_FILES_MAX = 10
 class Planner:
     """What a plan is made with: the engine that reads files, their folder, and the configuration."""
 
-    engine: Engine
+    engine: SparkEngine
     source: Storage
     config: MergeRecordConfig
     reporter: RunReporter

@@ -40,7 +40,7 @@ from airflow_merge_provider.core.run.reporter import EXPECTATIONS, Progress, Run
 from airflow_merge_provider.core.run.table_log import PinnedDataset
 from airflow_merge_provider.core.run_mode import FULL_REFRESH, RunMode
 from airflow_merge_provider.jobs.merge_record import routing
-from airflow_merge_provider.jobs.merge_record.engine import Engine, Planner, SparkEngine
+from airflow_merge_provider.jobs.merge_record.engine import Planner, SparkEngine
 from airflow_merge_provider.jobs.merge_record.files.journal import Journal
 from airflow_merge_provider.jobs.merge_record.files.listing import build_queue, check_source
 from airflow_merge_provider.jobs.merge_record.files.storage import Open, open_storage
@@ -73,7 +73,7 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> Report:
 
 
 def run_with(
-    engine: Engine, opened: Open, config: MergeRecordConfig, request: JobRequest, progress: Progress
+    engine: SparkEngine, opened: Open, config: MergeRecordConfig, request: JobRequest, progress: Progress
 ) -> Report:
     """Execute one run with the given engine, and return the report.
 
@@ -92,7 +92,7 @@ def run_with(
 class _Run:
     """One run that uses one journal."""
 
-    engine: Engine
+    engine: SparkEngine
     opened: Open
     config: MergeRecordConfig
     request: JobRequest

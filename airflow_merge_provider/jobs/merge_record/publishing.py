@@ -14,7 +14,7 @@ from airflow_merge_provider.core.merge_record.journal import Manifest
 from airflow_merge_provider.core.merge_record.landing import SIDECAR, FileEntry, Listing
 from airflow_merge_provider.core.merge_record.plan import Plan, PlannedMerge
 from airflow_merge_provider.core.run.reporter import Progress
-from airflow_merge_provider.jobs.merge_record.engine import Engine
+from airflow_merge_provider.jobs.merge_record.engine import SparkEngine
 from airflow_merge_provider.jobs.merge_record.files.journal import Journal, to_json
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage
 from airflow_merge_provider.jobs.merge_record.routing import Folders
@@ -41,7 +41,7 @@ class PublishResult:
 class Publisher:
     """The execution of the merges of one plan; each step may be repeated after a crash."""
 
-    engine: Engine
+    engine: SparkEngine
     journal: Journal
     folders: Folders
     config: MergeRecordConfig

@@ -17,7 +17,7 @@ from airflow_merge_provider.core.merge_record.plan import NewFiles, PlannedMerge
 from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.run.reporter import Progress
-from airflow_merge_provider.jobs.merge_record.engine import Engine, SparkEngine
+from airflow_merge_provider.jobs.merge_record.engine import SparkEngine
 from airflow_merge_provider.jobs.merge_record.expectations import RecordCheck
 from airflow_merge_provider.jobs.merge_record.files.listing import FileQueue, QueuedFile
 from airflow_merge_provider.jobs.merge_record.files.storage import Open, Storage, open_storage
@@ -35,8 +35,11 @@ _ENGINE_TEXT = re.compile(r"\[[A-Z]\w+\]|SQLSTATE|\b(org|java|py4j|pyspark)\.|Ex
 _REMEDY = re.compile(r" \([a-z]+ ")
 
 
-class PlainEngine:
+class PlainEngine(SparkEngine):
     """An engine that counts and moves JSON lines without Spark, for tests of everything else."""
+
+    def __init__(self) -> None:
+        pass
 
     def find_arrivals(
         self, source: Storage, queue: FileQueue, config: MergeRecordConfig, now: int
@@ -84,7 +87,9 @@ class PlainEngine:
 class Landing:
     """Folders in one place: in, merged, failure, original, state."""
 
-    def __init__(self, root: Path, spark: Any = None, engine: Engine | None = None, **settings: Any) -> None:
+    def __init__(
+        self, root: Path, spark: Any = None, engine: SparkEngine | None = None, **settings: Any
+    ) -> None:
         self.root = root
         self.engine = engine or (SparkEngine(spark) if spark else PlainEngine())
         self.settings = {"reader": "json", **settings}
