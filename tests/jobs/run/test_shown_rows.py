@@ -136,12 +136,12 @@ class Worker:
     questions: list[Any]
     read_output: Callable[[], str]
 
-    def run_task(self, build: Build) -> str:
+    def run_task(self, build: Build, run_id: str = "r") -> str:
         """Return the log, the XComs, the question, the error and the files of a run, except data."""
         instance = SimpleNamespace(
             id=UUID(int=1),
             dag_id="d",
-            run_id="r",
+            run_id=run_id,
             task_id="merge",
             map_index=-1,
             xcom_push=lambda key, value: self.xcoms.update({key: value}),
@@ -151,7 +151,7 @@ class Worker:
         operator.warehouse = str(self.folder / "lake")
         error = ""
         try:
-            context: Any = {"ti": instance, "run_id": "r", "outlet_events": OutletEventAccessors()}
+            context: Any = {"ti": instance, "run_id": run_id, "outlet_events": OutletEventAccessors()}
             operator.execute(context)
         except TaskAwaitingInput as waiting:
             error = str(waiting.kwargs)
@@ -212,11 +212,14 @@ def test_a_run_that_shows_no_rows_leaves_no_value(
     """Log, report, plan, question, state and result file have names and counts, but no value and no key."""
     monkeypatch.setenv("AIRFLOW__MERGE__SHOW_ROWS", "none")
     if name in RUNS_BEFORE:
-        worker.run_task(RUNS_BEFORE[name])
+        worker.run_task(RUNS_BEFORE[name], "before")
+        worker.xcoms.clear()
 
     left = worker.run_task(RUNS[name])
 
     assert "run_mode_reason" in left, left
+    run_mode = worker.xcoms.get("merge_report", {}).get("run_mode")
+    assert (run_mode == "undo") == (name == "undo")
     assert VALUE not in left
     assert KEY not in left
     if name == "scd2":

@@ -95,14 +95,22 @@ class _Unavailable(grpc.RpcError):  # type: ignore[misc]
         return grpc.StatusCode.UNAVAILABLE
 
 
-# Leaves a session whose call is not finished, for the collection of garbage at the end of the process.
+# A session of a thread whose call is not finished, in a cycle that Python collects when the process ends.
 _SCRIPT = """
-import os
+import gc, os, threading
 from airflow_merge_provider.jobs.spark.connect_client import open_session
-session = open_session(os.environ["SPARK_REMOTE"])
-rows = session.range(1000000).toLocalIterator()
-print(next(rows).id, flush=True)
-session.cycle = session
+gc.disable()
+first = open_session(os.environ["SPARK_REMOTE"])
+
+def leave_session():
+    session = open_session(os.environ["SPARK_REMOTE"])
+    session.rows = session.range(1000000).toLocalIterator()
+    session.cycle = session
+    print(next(session.rows).id, flush=True)
+
+thread = threading.Thread(target=leave_session)
+thread.start()
+thread.join()
 """
 
 
