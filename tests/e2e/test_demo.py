@@ -23,6 +23,8 @@ from deltalake import DeltaTable, write_deltalake
 from demo import worked_example
 from demo.local_airflow import free_port
 
+from tests.e2e.test_pages import CHROMIUM, read_page
+
 ROOT = Path(__file__).parents[2]
 SECONDS = 400
 
@@ -64,7 +66,7 @@ def read_versions(home: Path) -> dict[str, int]:
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     """Run the demo once in an empty folder, with settings of another Airflow that it must not change."""
-    home = tmp_path_factory.mktemp("demo")
+    home = Path(os.environ.get("DEMO_HOME") or tmp_path_factory.mktemp("demo"))
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     return home, run_demo(
         "run", home, AIRFLOW_HOME=str(elsewhere), AIRFLOW__DATABASE__SQL_ALCHEMY_CONN="postgresql://nowhere/x"
@@ -149,8 +151,36 @@ def line_with(child: subprocess.Popen[str], text: str) -> str:
     return next(line for line in child.stdout or () if text in line)
 
 
-def test_the_ui_shows_the_runs_until_it_is_interrupted(first: Any, running: Any) -> None:
-    """The page opens without a login, shows the run and its report, and stops on Ctrl-C."""
+def take_pictures(url: str, run: str, folder: Path) -> None:
+    """Take the pictures of the documentation: the report of a run, and the search for one of its airports."""
+    dag, quoted_run = "example_golden_airports", run.replace("+", "%2B")
+    task = f"dag_id={dag}&task_id=merge"
+    pages = {
+        "merge_report": f"dags/{dag}/runs/{quoted_run}/tasks/merge/plugin/merge-report",
+        "dataset_page": f"merge/dataset.html?{task}&key=airports_us/HXD#find",
+    }
+    report = read_page(f"{url}/merge/report.html?{task}&run_id={quoted_run}&map_index=-1")
+    assert "28,532 golden records" in report
+    assert "airports_world/KHXD" in read_page(f"{url}/{pages['dataset_page']}")
+    for name, page in pages.items():
+        options = ["--hide-scrollbars", "--window-size=1280,760", "--virtual-time-budget=20000"]
+        picture = folder / f"{name}.png"
+        command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", *options]
+        subprocess.run(
+            [*command, f"--screenshot={picture}", f"{url}/{page}"],
+            capture_output=True,
+            check=True,
+            timeout=SECONDS,
+        )
+        assert picture.stat().st_size > 20_000
+
+
+def test_the_ui_shows_the_runs_until_it_is_interrupted(first: Any, running: Any, tmp_path: Path) -> None:
+    """The page opens without a login, shows the run and its report, and stops on Ctrl-C.
+
+    With the variable ``PICTURES`` it writes the pictures of the documentation into that folder, and with
+    ``DEMO_HOME`` they show another home than a temporary folder.
+    """
     home, _ = first
     ui = running("ui", home)
     url = re.search(r"http://\S+", line_with(ui, "Airflow: "))[0]
@@ -161,6 +191,8 @@ def test_the_ui_shows_the_runs_until_it_is_interrupted(first: Any, running: Any)
         task = f"{dag}/dagRuns/{runs[0]['dag_run_id']}/taskInstances/merge"
         report = client.get(f"{task}/xcomEntries/merge_report").json()["value"]
         page = client.get(f"{url}/merge/report.html")
+    if CHROMIUM is not None:
+        take_pictures(url, runs[0]["dag_run_id"], Path(os.environ.get("PICTURES", tmp_path)))
     second = run_demo("run", home)
     ui.send_signal(signal.SIGINT)
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import uuid
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO
 
+import fastavro
+import pyarrow as pa
 import pytest
+from pyarrow import orc, parquet
 
-from airflow_merge_provider.core.errors import SetupError
+from airflow_merge_provider.core.errors import JobError, SetupError
 from airflow_merge_provider.jobs.merge_record.files.storage import LocalStorage, open_storage as opened
+from airflow_merge_provider.jobs.merge_record.readers import containers
+from airflow_merge_provider.jobs.spark.files.file_problem import UnreadableError
 from tests.e2e.store_runs import BrokenStream
 from tests.odd_names import ODD
 
@@ -112,6 +120,48 @@ def test_files_move_to_another_disk_complete_and_with_their_time(tmp_path: Path)
             Broken(str(tmp_path)).move_file("c", target, "c")
         assert target.find_entry("c") is None
         assert source.find_entry("c") is not None
+
+
+def write_avro(sink: BinaryIO) -> None:
+    schema = {"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}]}
+    fastavro.writer(sink, schema, [{"id": 1}])
+
+
+IDS = pa.table({"id": [1]})
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "read"),
+    [
+        ("f.parquet", partial(parquet.write_table, IDS), containers.parquet_footer),
+        ("f.orc", partial(orc.write_table, IDS), containers.orc_footer),
+        ("f.avro", write_avro, containers.avro_header),
+        ("f.gz", lambda sink: sink.write(gzip.compress(b"text")), containers.measure_length),
+    ],
+)
+def test_a_store_that_fails_is_no_damage_of_a_file(tmp_path: Path, name: str, write: Any, read: Any) -> None:
+    """A connection that is lost while a file is read stops the run; a file that is cut fails alone."""
+
+    class Lost(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            raise TimeoutError("the connection is lost")
+
+    class Unreachable(LocalStorage):
+        def open_file(self, name: str) -> BinaryIO:
+            return Lost(content)
+
+    sink = io.BytesIO()
+    write(sink)
+    content, storage = sink.getvalue(), opened(str(tmp_path))
+    storage.write_file(name, content)
+    storage.write_file(f"cut/{name}", content[: len(content) // 2])
+
+    answers = containers.ask_files(storage, [name, f"cut/{name}"], read)
+    with pytest.raises(JobError, match=rf"{name} cannot be read now: TimeoutError: the connection is lost"):
+        containers.ask_files(Unreachable(str(tmp_path)), [name], read)
+
+    assert not isinstance(answers[name], UnreadableError), answers
+    assert isinstance(answers[f"cut/{name}"], UnreadableError)
 
 
 def test_a_location_of_an_unknown_kind_is_an_error_of_the_setup() -> None:

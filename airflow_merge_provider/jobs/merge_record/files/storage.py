@@ -6,6 +6,7 @@ import bz2
 import contextlib
 import gzip
 import hashlib
+import io
 import os
 import shutil
 import uuid
@@ -18,12 +19,55 @@ from stat import S_IMODE
 from types import TracebackType
 from typing import Any, BinaryIO, Self, TypeVar, cast
 
+from airflow_merge_provider.core.change_plan.shown_rows import mask_error
+from airflow_merge_provider.core.errors import JobError
 from airflow_merge_provider.core.merge_record.landing import FileEntry, walk_folder
 from airflow_merge_provider.file_store.folder import open_folder, remove_path
 from airflow_merge_provider.jobs.spark.storage import remove_busy_folder
 
 # Only Linux has this flag, and not all of its file systems support it.
 _UNNAMED = getattr(os, "O_TMPFILE", 0)
+
+
+class StoreReadError(JobError):
+    """Raised if a store fails while a file is read, which says nothing about the file."""
+
+
+def _describe_failed_store(uri: str, error: Exception) -> StoreReadError:
+    return StoreReadError(f"{uri} cannot be read now: {type(error).__name__}: {mask_error(str(error), error)}")
+
+
+class _StoredFile(io.RawIOBase):
+    """A file that remembers with which error its store has failed: readers take it for a damaged file."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.error: Exception | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            content = self._file.read(len(buffer))
+        except Exception as error:
+            self.error = error
+            raise
+        buffer[: len(content)] = content
+        return len(content)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 class NewFile:
@@ -211,10 +255,24 @@ class Storage(ABC):
 
     @contextlib.contextmanager
     def open_unpacked(self, name: str) -> Iterator[BinaryIO]:
-        """Open a file for reading, and decompress it according to the suffix of its name."""
-        with self.open_file(name) as file:
-            unpacker = _UNPACKERS.get(Path(name).suffix)
-            yield file if unpacker is None else cast("BinaryIO", unpacker(file))
+        """Open a file for reading, and decompress it according to the suffix of its name.
+
+        :raises StoreReadError: if the store fails, whatever a reader of the file makes of that.
+        """
+        unpack = _UNPACKERS.get(Path(name).suffix, lambda file: file)
+        try:
+            file = _StoredFile(self.open_file(name))
+        except (FileNotFoundError, PermissionError):
+            raise
+        except OSError as error:
+            raise _describe_failed_store(self.build_uri(name), error) from error
+        with file:
+            try:
+                yield unpack(cast("BinaryIO", file))
+            except Exception:
+                if file.error is not None:
+                    raise _describe_failed_store(self.build_uri(name), file.error) from file.error
+                raise
 
 
 class LocalStorage(Storage):

@@ -10,7 +10,7 @@ from fastavro.schema import UnknownType
 from pyarrow import orc, parquet
 
 from airflow_merge_provider.core.merge_record.schema import Schema
-from airflow_merge_provider.jobs.merge_record.files.storage import PACKED, Storage
+from airflow_merge_provider.jobs.merge_record.files.storage import PACKED, Storage, StoreReadError
 from airflow_merge_provider.jobs.merge_record.readers.arrow_types import (
     convert_orc_schema,
     convert_parquet_schema,
@@ -39,7 +39,8 @@ FileMetadata = tuple[Schema, int]
 def ask_files(storage: Storage, names: Sequence[str], ask: Callable[[BinaryIO], Any]) -> dict[str, Any]:
     """Call a function for each opened file, decompressed, and return the results by file name.
 
-    The result for a file that cannot be read is an ``UnreadableError``.
+    The result for a file that cannot be read is an ``UnreadableError``. An error of the store, such as that of
+    a connection, is raised: it says nothing about the file.
     """
 
     def ask_file(name: str) -> Any:
@@ -50,6 +51,10 @@ def ask_files(storage: Storage, names: Sequence[str], ask: Callable[[BinaryIO], 
             return error
         except FileNotFoundError:
             return UnreadableError("it no longer exists (write it again)")
+        except PermissionError as error:
+            return UnreadableError(describe_damage("it may not be read", error))
+        except StoreReadError:
+            raise
         except Exception as error:  # noqa: BLE001 - any error of a reader affects only its file
             return UnreadableError(describe_damage("its content cannot be read", error))
 
