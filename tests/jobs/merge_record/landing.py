@@ -66,7 +66,7 @@ class PlainEngine(SparkEngine):
         return FlowFile(
             file.uri, file.uuid, file.entry.modified, content.count(b"\n"),
             file.entry.size, SCHEMA.build_key(), file.entry.version, file.entry.size, file.attributes,
-            malformed="bad" if bad else None, sidecar=file.sidecar,
+            malformed="it is bad (correct it)" if bad else None, sidecar=file.sidecar,
         )  # fmt: skip
 
     def stage_merges(
