@@ -18,11 +18,10 @@ def explain_copied_row(
     target: str, key: str, *, warehouse: str | None = None, version: int | None = None
 ) -> RowExplanation:
     dataset, table = open_target(target, warehouse, version)
-    texts = parse_key(key, find_key_columns(dataset, table))
-    states = read_states(dataset, table, [texts])
+    values = convert_key(parse_key(key, find_key_columns(dataset, table)), list_types(table))
+    states = read_states(dataset, table, [values])
     source = SourceRows(missing="an undo reads no source")
     for offset in read_offsets(states.newest.commit.state):
-        rows = tuple(SourceRow(row, "copied") for row in read_input_rows(offset, texts)[1])
+        rows = tuple(SourceRow(row, "copied") for row in read_input_rows(offset, values)[1])
         source = SourceRows(offset.uri, offset.version, rows)
-    values = convert_key(texts, list_types(table))
     return RowExplanation(values, states.newest.rows, trace_changes(states), source, states.missing)

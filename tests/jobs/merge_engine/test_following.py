@@ -174,7 +174,7 @@ def test_a_log_that_was_cleaned_before_it_was_folded_is_refused(
     assert stream.read_version() == 0
 
 
-@pytest.mark.parametrize("how", ["appends", "changes"])
+@pytest.mark.parametrize("how", [pytest.param("appends", marks=pytest.mark.long), "changes"])
 def test_what_was_cleaned_away_before_it_was_folded_is_refused(make_stream: MakeStream, how: str) -> None:
     """Files that VACUUM deleted before they were folded raise an error; a full refresh folds the rest."""
     stream = make_stream(**SUM)

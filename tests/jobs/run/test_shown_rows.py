@@ -225,9 +225,6 @@ def test_a_run_that_shows_no_rows_leaves_no_value(
     if name == "scd2":
         plan = QueryBuilder().register("plan", DeltaTable(worker.folder / "lake/h__plan"))
         assert VALUE in str(pa.table(plan.execute("SELECT after FROM plan").read_all()).to_pylist())
-    if name == "undo":
-        monkeypatch.setenv("AIRFLOW__MERGE__SHOW_ROWS", "all")
-        assert VALUE in worker.run_task(RUNS[name])
 
 
 @pytest.mark.parametrize(

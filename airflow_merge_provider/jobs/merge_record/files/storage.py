@@ -34,7 +34,9 @@ class StoreReadError(JobError):
 
 
 def _describe_failed_store(uri: str, error: Exception) -> StoreReadError:
-    return StoreReadError(f"{uri} cannot be read now: {type(error).__name__}: {mask_error(str(error), error)}")
+    return StoreReadError(
+        f"{uri} cannot be read now: {type(error).__name__}: {mask_error(str(error), error)}"
+    )
 
 
 class _StoredFile(io.RawIOBase):
@@ -259,7 +261,7 @@ class Storage(ABC):
 
         :raises StoreReadError: if the store fails, whatever a reader of the file makes of that.
         """
-        unpack = _UNPACKERS.get(Path(name).suffix, lambda file: file)
+        unpack = _UNPACKERS.get(Path(name).suffix)
         try:
             file = _StoredFile(self.open_file(name))
         except (FileNotFoundError, PermissionError):
@@ -268,7 +270,8 @@ class Storage(ABC):
             raise _describe_failed_store(self.build_uri(name), error) from error
         with file:
             try:
-                yield unpack(cast("BinaryIO", file))
+                stored = cast("BinaryIO", file)
+                yield stored if unpack is None else cast("BinaryIO", unpack(stored))
             except Exception:
                 if file.error is not None:
                     raise _describe_failed_store(self.build_uri(name), file.error) from file.error

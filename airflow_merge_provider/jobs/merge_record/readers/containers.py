@@ -39,8 +39,9 @@ FileMetadata = tuple[Schema, int]
 def ask_files(storage: Storage, names: Sequence[str], ask: Callable[[BinaryIO], Any]) -> dict[str, Any]:
     """Call a function for each opened file, decompressed, and return the results by file name.
 
-    The result for a file that cannot be read is an ``UnreadableError``. An error of the store, such as that of
-    a connection, is raised: it says nothing about the file.
+    The result for a file that cannot be read is an ``UnreadableError``.
+
+    :raises StoreReadError: if the store fails, which says nothing about the file.
     """
 
     def ask_file(name: str) -> Any:
