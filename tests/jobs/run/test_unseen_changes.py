@@ -235,6 +235,7 @@ def test_unmatched_rows_that_a_run_replaces_are_part_of_a_plan(
     assert lake.ask()["other_changes"] == ["removes all rows from u"]
 
 
+@pytest.mark.long
 def test_a_quarantine_that_a_run_empties_is_part_of_a_plan(spark: SparkSession, tmp_path: Path) -> None:
     """It is named once; a quarantine that is empty already is not emptied again."""
     guard = {"max_key_fanout": 2, "on_over_merge": "quarantine"}
