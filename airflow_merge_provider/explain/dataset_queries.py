@@ -25,7 +25,11 @@ from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import DataError, MergeError, Problem
 from airflow_merge_provider.core.expectations.config import REJECTED, REJECTED_OWNER, REJECTED_SUFFIX
 from airflow_merge_provider.core.expectations.result import ExpectationResult
-from airflow_merge_provider.core.merge_source.explanation import describe_member_changes
+from airflow_merge_provider.core.merge_source.explanation import (
+    EntityExplanation,
+    Explanation,
+    describe_member_changes,
+)
 from airflow_merge_provider.core.population import FLAG, WRITER
 from airflow_merge_provider.core.protocol import Job
 from airflow_merge_provider.core.report import Report, RowCounts, SourceReport, TargetReport
@@ -43,6 +47,7 @@ from airflow_merge_provider.delta_rs import count_rows, is_table
 from airflow_merge_provider.explain.diff import count_differing_bytes, open_versions, read_changes
 from airflow_merge_provider.explain.dispatch import explain_target, list_history, trace_key
 from airflow_merge_provider.explain.merge_record import find_state_folders, list_bins
+from airflow_merge_provider.explain.merge_source import read_members
 from airflow_merge_provider.explain.model.commits import CommitRef
 from airflow_merge_provider.explain.model.history import HistoryColumns
 from airflow_merge_provider.explain.reading import list_types, open_version, query_rows, read_lineage
@@ -63,6 +68,7 @@ PAGE_ROWS = 50
 COMMITS_MAX = 2000
 CHANGES_MAX_BYTES = 32 * 1024 * 1024
 _SHOWN_BINS_MAX = 50
+_MEMBERS_MAX = 20
 _MEMBERS, _ID = "_members", "_id"
 # What a state that another program wrote may raise when it is read.
 _DAMAGED = (AttributeError, KeyError, TypeError, ValueError)
@@ -250,7 +256,12 @@ def find_key(target: QueryTarget, key: str) -> JsonObject:
     errors: list[MergeError] = []
     for name, read in (("explanation", explain_target), ("timeline", trace_key)):
         try:
-            answer = cast("Any", read)(target.text, key, **read_options).as_object()
+            explained = cast("Any", read)(target.text, key, **read_options)
+            answer = explained.as_object()
+            if isinstance(explained, Explanation | EntityExplanation):
+                members = explained.list_members()[:_MEMBERS_MAX]
+                inputs = read_members(dataset, table, members, target.warehouse)
+                answer["inputs"] = [rows.as_object() for rows in inputs]
             with use_shown_rows(shown):
                 answers[name] = _mask_values(answer, read_history_columns(table))
         except MergeError as error:

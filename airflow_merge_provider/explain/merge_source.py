@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
+from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
+from airflow_merge_provider.core.errors import ConfigError, DataError, MergeError, Problem
 from airflow_merge_provider.core.merge_source.explanation import (
     EntityExplanation,
+    EntityRef,
     Explanation,
     Link,
     explain_entities,
     explain_row,
     find_links_between,
+    format_entity,
     list_links,
     unknown_output,
 )
+from airflow_merge_provider.core.run.previous_run import list_state_commits
+from airflow_merge_provider.core.source_offset import SourceOffset, find_offset, read_offsets
 from airflow_merge_provider.core.value_text import Row
-from airflow_merge_provider.explain.reading import query_rows, quote_text
+from airflow_merge_provider.explain.model.joins import InputRows
+from airflow_merge_provider.explain.reading import query_rows, quote_text, read_input_rows, read_lineage
 from airflow_merge_provider.explain.target import open_target
 
 if TYPE_CHECKING:
@@ -76,6 +81,24 @@ def explain_output_or_entity(
     if row is None:
         raise unknown_output(key, dataset.uri, *_find_near(dataset, table, key))
     return explain_row(row)
+
+
+def read_members(
+    dataset: Dataset, table: DeltaTable, members: Sequence[EntityRef], warehouse: str | None
+) -> Iterator[InputRows]:
+    """Yield the row of each member of an output, as the newest run has read it in its dataset."""
+    commits = list_state_commits(read_lineage(dataset, table).entries, "merge_source")
+    offsets = read_offsets(commits[0].state) if commits else []
+    for member in members:
+        key, name = {"_id": member.id}, format_entity(member)
+        try:
+            uri = resolve_dataset(member.dataset, warehouse).uri
+            offset = find_offset(offsets, SourceOffset(uri, None))
+            if offset is None:
+                raise DataError("the newest run has not read this dataset")
+            yield InputRows(name, uri, offset.version, key, tuple(read_input_rows(offset, key)[1]))
+        except MergeError as error:
+            yield InputRows(name, member.dataset, None, key, missing=str(error).splitlines()[0])
 
 
 def find_output_key(dataset: Dataset, table: DeltaTable, key: str) -> dict[str, str]:

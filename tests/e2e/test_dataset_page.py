@@ -111,7 +111,7 @@ document.body.replaceChildren(answer);
 """
 EXPLAIN_SCRIPT = """
 import { explain } from "./dataset_find.js";
-document.body.append(...ANSWERS.flatMap((answer) => [explain(answer)].flat()).filter(Boolean));
+document.body.append(...ANSWERS.flatMap((answer) => [explain(answer)].flat(Infinity)).filter(Boolean));
 """
 
 
@@ -153,8 +153,13 @@ def test_each_kind_of_explanation_has_its_form(tmp_path: Path, write_run: Any) -
         "key": {"id": 1}, "row": True, "records": [record],
         "columns": {"city": {"value": "Oslo", "why": "the newest record", "records": [1]}},
     }  # fmt: skip
+    sources = [
+        InputRows("crm/c1", "/lake/crm", 1, {}, ({"_id": "c1", "born": "1901"},)).as_object(),
+        InputRows("shop/s1", "/lake/shop", 1, {}, missing="it is gone").as_object(),
+    ]
     answers = [
-        explain_row({"_id": "crm:c1", "_members": members}).as_object(), join.as_object(), fold,
+        {**explain_row({"_id": "crm:c1", "_members": members}).as_object(), "inputs": sources},
+        join.as_object(), fold,
         explain_target("t", "7", warehouse=str(tmp_path)).as_object(),
         explain_target("readings_state", "a.json", warehouse=str(tmp_path)).as_object(),
     ]  # fmt: skip
@@ -164,7 +169,9 @@ def test_each_kind_of_explanation_has_its_form(tmp_path: Path, write_run: Any) -
 
     text = html.unescape(re.sub(r"<[^>]+>", "\n", dom))
     expected = (
-        "Golden record crm:c1", "crm/c1", "shop/s1", 'r: "<b>"', "No joined row", "b (required)", "no row",
+        "Golden record crm:c1", "crm/c1", "shop/s1", 'r: "<b>"',
+        "Where the values come from, as the newest run has read them", "born", "1901", "shop/s1: it is gone",
+        "No joined row", "b (required)", "no row",
         "Winner of each column", "the newest record", "set the columns", "Versions of the key",
         "What runs did with the file", "Bin is full",
     )  # fmt: skip

@@ -33,6 +33,10 @@ class Explanation:
     links: tuple[Link, ...]
     replaced_by: tuple[str, ...] = ()
 
+    def list_members(self) -> Sequence[EntityRef]:
+        """Return the members of the output."""
+        return self.members
+
     def as_object(self) -> dict[str, Any]:
         """Return the explanation as a JSON object."""
         return {
@@ -71,6 +75,10 @@ class EntityExplanation:
     """The entities that have an ID, each with the explanation of the output that it is a member of."""
 
     outputs: tuple[tuple[EntityRef, Explanation], ...]
+
+    def list_members(self) -> Sequence[EntityRef]:
+        """Return the members of all outputs, each once."""
+        return list(dict.fromkeys(member for _, output in self.outputs for member in output.members))
 
     def as_object(self) -> dict[str, Any]:
         """Return the explanation as a JSON object."""

@@ -23,6 +23,17 @@ function golden({ output_id, status, members, links, replaced_by }) {
     members.length ? el("div", { class: "drawing" }, drawMembers(members, links)) : null);
 }
 
+/** Return the values of each member of a golden record, side by side; internal columns begin with _ or $. */
+function memberRows(inputs) {
+  const names = [...new Set(inputs.flatMap(({ rows }) => Object.keys(rows[0] ?? {})))].filter((name) => !/^[_$]/.test(name));
+  if (!names.length && inputs.every(({ missing }) => !missing)) return null;
+  const lines = names.map((name) => [name, ...inputs.map(({ rows }) => (rows[0] && name in rows[0] ? exact(rows[0][name]) : ""))]);
+  const missing = inputs.filter((one) => one.missing).map((one) => el("p", { class: "quiet" }, `${one.input}: ${one.missing}`));
+  const found = inputs.filter(({ rows }) => rows.length);
+  return card("Where the values come from, as the newest run has read them",
+    found.length ? el("div", { class: "drawing" }, table(["Column", ...inputs.map(({ input }) => input)], lines)) : null, missing);
+}
+
 function engine({ row, columns, records }) {
   const winners = Object.entries(columns).map(([name, { value, why, records: numbers }]) =>
     [name, exact(value), why, numbers.map(plain).join(", ")]);
@@ -65,8 +76,8 @@ function sourceRows({ source }) {
 /** Return the cards of an explanation: its keys tell which capability has written the target. */
 export function explain(answer) {
   if (answer.problem) return card("Explanation", el("p", { class: "error" }, answer.problem));
-  if (answer.output_id !== undefined) return golden(answer);
-  if (answer.entities) return answer.entities.map(({ output }) => golden(output));
+  if (answer.output_id !== undefined) return [golden(answer), memberRows(answer.inputs ?? [])];
+  if (answer.entities) return [answer.entities.map(({ output }) => golden(output)), memberRows(answer.inputs ?? [])];
   if (answer.inputs) return join(answer);
   if (answer.records) return engine(answer);
   if (answer.versions) return versions(answer);
@@ -104,7 +115,7 @@ export async function showFind({ dataset, show }, options = {}) {
     try {
       const answer = await ask(`/${dataset.asset_id}/find`, { key: key.value });
       const hidden = new Set(answer.internal_columns ?? []);
-      result.replaceChildren(...[explain(answer.explanation), timeline(answer.timeline, hidden)].flat().filter(Boolean));
+      result.replaceChildren(...[explain(answer.explanation), timeline(answer.timeline, hidden)].flat(Infinity).filter(Boolean));
     } catch (error) {
       result.replaceChildren(el("p", { class: "error" }, error.detail ?? error.message));
     }

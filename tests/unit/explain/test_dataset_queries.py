@@ -181,6 +181,36 @@ def test_a_key_is_explained_and_traced(lake: Path, golden: Path) -> None:
     assert "has no output" in ask(golden, "people", "find", key="unknown")
 
 
+def test_values_of_members_are_those_that_the_newest_run_has_read(tmp_path: Path) -> None:
+    """Each member has the row of its dataset at the version of the run, or why it is unknown."""
+    offsets = []
+    for name, cities in (("crm", ("Oslo", "later")), ("shop", ("Bergen",))):
+        location = str(tmp_path / name)
+        for city in cities:
+            write_deltalake(location, pa.table({"_id": [f"{name[0]}1"], "city": [city]}), mode="overwrite")
+        offsets.append(SourceOffset(location, 0, str(DeltaTable(location).metadata().id)))
+    members = [build_member("crm", "c1"), build_member("shop", "s1"), build_member("gone", "g1")]
+    columns = zip(("crm:c1", False, None, False, members), SCHEMA, strict=True)
+    table = pa.table([pa.array([value], field.type) for value, field in columns], SCHEMA)
+    metadata = {
+        "userMetadata": json.dumps({**build_state(1), "capability": "merge_source", **write_offsets(offsets)})
+    }
+    write_deltalake(
+        str(tmp_path / "people"), table, commit_properties=CommitProperties(custom_metadata=metadata)
+    )
+    name_owner(str(tmp_path / "people"), "merge_source")
+
+    inputs = ask(tmp_path, "people", "find", ALL, key="crm:c1")["explanation"]["inputs"]
+    masked = ask(tmp_path, "people", "find", key="shop/s1")
+
+    assert [item["rows"] for item in inputs] == [
+        [{"_id": "c1", "city": "Oslo"}], [{"_id": "s1", "city": "Bergen"}], []
+    ]  # fmt: skip
+    assert inputs[2]["missing"] == "the newest run has not read this dataset"
+    assert "Oslo" not in json.dumps(masked)
+    assert len(masked["explanation"]["inputs"]) == 3
+
+
 @pytest.mark.parametrize("settings", [{}, {"show_rows": "all", "mask_columns": "status, city"}])
 def test_values_that_are_not_shown_are_in_no_answer(
     lake: Path, golden: Path, settings: dict[str, str]
