@@ -70,7 +70,10 @@ class Dataset:
         >>> Dataset("t", path="/lake/t").name_neighbour(Dataset("log", path="/lake/log"))
         'log'
         """
-        return other.id if other.path in {None, f"{self._folder}/{other.id}"} else other.uri
+        if other.path is None:
+            return other.id
+        folder, _, name = other.path.rpartition("/")
+        return name if folder == self._folder and is_bare_id(name) else other.uri
 
     def find_neighbour(self, name: str) -> Dataset:
         """Return the dataset to which ``name_neighbour`` has returned a reference."""

@@ -29,7 +29,8 @@ _VALUES_MAX = 200
 _TABLES_MAX = 20
 # For several tables, the report has the run mode that comes first here.
 _MODES: tuple[RunMode, ...] = ("full", "initial", "incremental", "noop")
-_TABLE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_\-]*\Z")
+# With such a folder in it, the folder of the tables would be one; names of side tables are longer.
+_TABLE_NAME = re.compile(r"(?!_delta_log\Z)[A-Za-z0-9_][A-Za-z0-9_\-]{0,199}\Z")
 
 
 def find_parts(
@@ -52,8 +53,8 @@ def find_parts(
         value = mask_value(invalid_values[0], [by])
         message = f"{name} has the value {value} in column {by!r}, which is not a valid table name"
         hint = (
-            "use an ASCII letter, digit or _, followed by ASCII letters, digits, _ and -, or filter other "
-            "values out with source_filter"
+            "use an ASCII letter, digit or _, followed by at most 199 ASCII letters, digits, _ and -, or "
+            "filter other values out with source_filter"
         )
         problems.append(Problem("dispatch_by", "value", message, hint))
     if len(values) > _VALUES_MAX:
@@ -68,6 +69,12 @@ def find_parts(
                 "which differ only in case"
             )
             problems.append(Problem("dispatch_by", "value", message, "use the same case upstream"))
+        if (owner := value.lower().partition("__")[0]) != value.lower() and owner in spellings:
+            pair = mask_value(f"{spellings[owner]!r} and {value!r}", [by])
+            message = (
+                f"{name} has the values {pair} in {by!r}: the one may be the name of a table beside the other"
+            )
+            problems.append(Problem("dispatch_by", "value", message, "use a name without __"))
     if problems:
         raise DataError.from_problems(problems)
     return {value: _nest_dataset(target, value) for value in sorted(values)}

@@ -164,7 +164,10 @@ KNOWN_ERRORS = (
     ),
     KnownError(
         DataError,
-        "a CSV file has text after a quoted value: double quotes in values",
+        (
+            "a CSV file has text after a quoted value, or a value or a line that is longer than "
+            "maxCharsPerColumn and maxColumns permit: double quotes in values, or raise these options"
+        ),
         names=("TextParsingException",),
     ),
     KnownError(

@@ -231,6 +231,8 @@ def test_side_tables_are_beside_a_target_that_was_moved() -> None:
     target = Dataset("t", path="/new/t")
     for other, uri in (
         (Dataset("log", path="/old/log"), "/new/log"),
+        (Dataset("file:///old/x/../log", path="/old/log"), "/new/log"),
+        (Dataset("/old/my log", path="/old/my log"), "/old/my log"),
         (Dataset("/logs/log", path="/logs/log"), "/logs/log"),
         (Dataset("lake.logs.log", table="lake.logs.log"), "table:lake.logs.log"),
     ):
