@@ -180,7 +180,10 @@ def explain_source_rows(
     :param config: the configuration of the load, as its commit records it.
     :param stored: the rows of the key after the commit.
     """
-    columns = {name.casefold() for row in stored for name in row}
+    # Neither lists that are in tables of their own, nor the columns that refer to them.
+    columns = {name.casefold() for row in stored for name in row} & {
+        name.casefold() for row in rows for name in row
+    }
     stored_contents = Counter(write_content(row, columns) for row in stored)
     explained = []
     for row in rows:

@@ -135,3 +135,11 @@ def test_values_of_two_types_are_equal_by_value() -> None:
     for first, other in itertools.combinations(values, 2):
         if {first[1], other[1]} != {"timestamp", "timestamp_ntz"}:
             assert is_equal(first[0], other[0]) == is_same_key(first, other), (first, other)
+
+
+def test_a_source_row_with_lists_in_tables_is_written() -> None:
+    """The target has a column that refers to the lists, and the source has the lists."""
+    stored, row = {"id": 1, "v": "a", "_row_id": "x1"}, {"id": 1, "v": "a", "tags": ["t"]}
+
+    assert [one.effect for one in explain_source_rows({}, [stored], [row])] == ["written"]
+    assert explain_source_rows({}, [{**stored, "v": "b"}], [row])[0].effect != "written"
