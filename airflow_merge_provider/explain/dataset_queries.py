@@ -68,7 +68,7 @@ PAGE_ROWS = 50
 COMMITS_MAX = 2000
 CHANGES_MAX_BYTES = 32 * 1024 * 1024
 _SHOWN_BINS_MAX = 50
-_MEMBERS_MAX = 20
+_SHOWN_MEMBERS_MAX = 20
 _MEMBERS, _ID = "_members", "_id"
 # What a state that another program wrote may raise when it is read.
 _DAMAGED = (AttributeError, KeyError, TypeError, ValueError)
@@ -259,7 +259,7 @@ def find_key(target: QueryTarget, key: str) -> JsonObject:
             explained = cast("Any", read)(target.text, key, **read_options)
             answer = explained.as_object()
             if isinstance(explained, Explanation | EntityExplanation):
-                members = explained.list_members()[:_MEMBERS_MAX]
+                members = explained.list_members()[:_SHOWN_MEMBERS_MAX]
                 inputs = read_members(dataset, table, members, target.warehouse)
                 answer["inputs"] = [rows.as_object() for rows in inputs]
             with use_shown_rows(shown):
