@@ -192,7 +192,7 @@ def test_what_cannot_be_written_does_not_block_the_runs_to_come(lean: SparkSessi
     landing = Landing(tmp_path, lean, fail_on="failed-files")
     landing.put_records("a.json", {"id": "x"})
 
-    with pytest.raises(DataError, match="field 'id': the STRING x is not a value of INT"):
+    with pytest.raises(DataError, match="field 'id': the STRING 'x' is not a value of INT"):
         landing.run_job(writer={"format": "json", "schema": "id INT"})
     landing.run_job(writer={"format": "json", "schema": "id STRING"})
 

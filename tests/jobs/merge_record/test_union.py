@@ -150,8 +150,8 @@ def test_parquet(lean: SparkSession, tmp_path: Path) -> None:
     }
     failed = {line["sources"][0]["uri"].rpartition("/")[2]: line for line in landing.read_ledger()}
     for name, problem in {
-        "large decimals-0": f"the DECIMAL(38,0) {'1' * 21} is not a value of DECIMAL(38,18)",
-        "large fractions-0": "the BIGINT 1 is not a value of DECIMAL(38,38)",
+        "large decimals-0": f"the DECIMAL(38,0) '{'1' * 21}' is not a value of DECIMAL(38,18)",
+        "large fractions-0": "the BIGINT '1' is not a value of DECIMAL(38,38)",
     }.items():
         assert failed[f"{name}.parquet"]["reason"] == (
             f"A value of {name}.parquet cannot be merged: field 'v': {problem} "

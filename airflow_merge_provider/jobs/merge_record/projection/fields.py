@@ -226,9 +226,9 @@ def _describe_value(value: Column, source: Type, target: Type, path: str) -> Col
     # Each text is a value of BINARY, too.
     remedy = "BINARY" if isinstance(kind, StringType) else "STRING"
     problem = F.concat(
-        F.lit(f"field {path!r}: the {names[0]} "),
+        F.lit(f"field {path!r}: the {names[0]} '"),
         F.left(F.make_valid_utf8(value.cast("string")), F.lit(_EXAMPLE_MAX_LENGTH)),
-        F.lit(f" is not a value of {names[1]} (set the field to {remedy} in the schema of the writer)"),
+        F.lit(f"' is not a value of {names[1]} (set the field to {remedy} in the schema of the writer)"),
     )
     return F.when(value.isNotNull() & lost, problem)
 

@@ -86,17 +86,17 @@ def _check_orc(value: Column, kind: T.DataType) -> Column | None:
     if not isinstance(kind, T.DateType | T.TimestampType):
         return None
     name = kind.simpleString().upper()
-    problem = f" is before {GREGORIAN_START}, which readers of ORC take for another day (write Parquet)"
+    problem = f"' is before {GREGORIAN_START}, which readers of ORC take for another day (write Parquet)"
     old = F.when(value < F.lit(GREGORIAN_START).cast(kind), _quote_value(value, name, problem))
     if isinstance(kind, T.DateType):
         return old
-    problem = " is in the second before 1970, which ORC takes for the one after (write Parquet)"
+    problem = "' is in the second before 1970, which ORC takes for the one after (write Parquet)"
     is_last = F.unix_micros(value).between(*_LAST_SECOND)
     return F.coalesce(old, F.when(is_last, _quote_value(value, name, problem)))
 
 
 def _quote_value(value: Column, kind: str, problem: str) -> Column:
-    return F.concat(F.lit(f"the {kind} "), value.cast("string"), F.lit(problem))
+    return F.concat(F.lit(f"the {kind} '"), value.cast("string"), F.lit(problem))
 
 
 def _check_xml(value: Column, kind: T.DataType) -> Column | None:

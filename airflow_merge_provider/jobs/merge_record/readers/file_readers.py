@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as T
 from pyspark.sql.types import FloatType, StringType, StructField, StructType, VariantType
 
-from airflow_merge_provider.core.change_plan.shown_rows import mask_text
+from airflow_merge_provider.core.change_plan.shown_rows import mask_problem
 from airflow_merge_provider.core.merge_record.config import FileFormat
 from airflow_merge_provider.core.merge_record.schema import VOID, Schema
 from airflow_merge_provider.jobs.merge_record.readers import formats
@@ -94,7 +94,7 @@ class FileSummary:
         :param records: the number of its records, if it is known.
         """
         if self.wrong:
-            example = f": {mask_text(' '.join(self.detail.split()))}" if self.detail else ""
+            example = f": {mask_problem(' '.join(self.detail.split()))}" if self.detail else ""
             # A record may have two problems.
             return f"{min(self.wrong, self.records) or 1} of {self.records} records cannot be read{example}"
         if records is None or self.records == records:
