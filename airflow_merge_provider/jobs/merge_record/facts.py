@@ -41,6 +41,8 @@ from airflow_merge_provider.jobs.merge_record.readers.scan import FileGroup, Rec
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import (
     TOO_DEEP,
     build_inferred_schema,
+    describe_fieldless_record,
+    find_fieldless_record,
     find_repeated_name,
     is_too_deep,
     spark_schema,
@@ -519,4 +521,6 @@ def _find_wrong_fields(schema: Schema) -> str | None:
         return describe_damage("Spark cannot read its schema", error)
     if (repeated := find_repeated_name(struct)) is not None:
         return f"it has the field {repeated!r} more than once (write it under two names)"
+    if (path := find_fieldless_record(struct)) is not None:
+        return describe_fieldless_record(path)
     return TOO_DEEP if is_too_deep(struct.simpleString()) else None

@@ -58,6 +58,11 @@ _AVRO_REFUSED: dict[str, tuple[Any, list[Any], str]] = {
     "time": ({"type": "long", "logicalType": "time-micros"}, [], "column 'c' has the type time-micros"),
     "nanos": ({"type": "long", "logicalType": "timestamp-nanos"}, [], "the type timestamp-nanos"),
     "digits": ({**_DIGITS, "precision": 40}, [], "column 'c' has the type decimal of 40 digits"),
+    "no fields": (
+        {"type": "map", "values": ["null", {"type": "record", "name": "w", "fields": []}]},
+        [{"a": {}}],
+        "field 'c.value' is a record without fields (leave it out, or",
+    ),
     "recursive": (_NODE, [], "column 'c.next' has the type record n inside of itself"),
 }
 
