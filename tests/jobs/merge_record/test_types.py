@@ -388,13 +388,13 @@ def test_a_value_that_the_union_cannot_hold_fails_its_bin(
 
 def test_a_schema_of_the_writer_loses_no_value(lean: SparkSession, tmp_path: Path) -> None:
     """A value of another type has all its digits in the type of the writer, or its file fails by name."""
-    schema = "n DECIMAL(10,2), d DOUBLE, f FLOAT, i INT, t TIMESTAMP, y DATE, s STRING, b BOOLEAN"
+    schema = "n DECIMAL(10,2), d DOUBLE, f FLOAT, i INT, t TIMESTAMP, y DATE, s STRING, b BOOLEAN, l BIGINT"
     landing = Landing(
         tmp_path, lean, max_records=1, max_bins="unlimited", writer={"format": "json", "schema": schema}
     )
     good = {
         "n": "1.2300", "d": "1e3", "f": 0.1, "i": 7, "t": "2024-05-01T00:00:00.123456Z", "y": "2024-05-01",
-        "s": {"x": 1}, "b": "true",
+        "s": {"x": 1}, "b": "true", "l": 9.0,
     }  # fmt: skip
     bad = {
         "n": ("1.239", "the STRING '1.239' is not a value of DECIMAL(10,2)"),
@@ -403,6 +403,7 @@ def test_a_schema_of_the_writer_loses_no_value(lean: SparkSession, tmp_path: Pat
         "i": (1.5, "the DOUBLE '1.5' is not a value of INT"),
         "t": ("2024-05-01T00:00:00.1234567Z", "is not a value of TIMESTAMP"),
         "y": ("2024-05-01 10:00:00", "is not a value of DATE"),
+        "l": (2.0**63, "is not a value of BIGINT"),
         "b": ([True], "the ARRAY<BOOLEAN> '[true]' is not a value of BOOLEAN"),
     }
     landing.put_records("good.json", good, dict.fromkeys(good))
@@ -417,7 +418,16 @@ def test_a_schema_of_the_writer_loses_no_value(lean: SparkSession, tmp_path: Pat
         ("t", " 2024-05-01"),
     ]
     # Numbers that Spark would take for times and booleans, and the reverse, or make 0.
-    values += [("t", 5), ("t", 1.5), ("b", 1), ("b", 0.5), ("i", True), ("n", True), ("f", 1e-50)]
+    values += [
+        ("t", 5),
+        ("t", 1.5),
+        ("b", 1),
+        ("b", 0.5),
+        ("i", True),
+        ("n", True),
+        ("f", 1e-50),
+        ("d", 2**63 - 1),
+    ]
     for number, (name, value) in enumerate(values):
         landing.put_records(f"{name} {number}.json", {name: value})
         text = str(value).lower() if isinstance(value, bool) else str(value).replace("1e-50", "1.0E-50")

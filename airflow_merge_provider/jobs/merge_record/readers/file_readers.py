@@ -33,7 +33,6 @@ from airflow_merge_provider.jobs.merge_record.readers.spark_types import (
     spark_schema,
     spark_type,
 )
-from airflow_merge_provider.jobs.spark.expressions import cast_to
 from airflow_merge_provider.jobs.spark.files.file_problem import WRITE_AGAIN
 from airflow_merge_provider.jobs.spark.files.json_texts import (
     describe_bare_word,
@@ -333,7 +332,11 @@ class CsvColumnsReader:
         return FileFacts(Schema(tuple(fields)), summary.records)
 
     def parse_records(self, raw: DataFrame, schema: Schema) -> DataFrame:
-        fields = (cast_to(quote_column(field["name"]), spark_type(field["type"])) for field in schema.fields)
+        # Spark may cast texts of other files, too, before it leaves out their rows.
+        fields = (
+            quote_column(field["name"]).try_cast(spark_type(field["type"]).simpleString())
+            for field in schema.fields
+        )
         return raw.select(
             *[column.alias(name) for column, name in zip(fields, schema.names, strict=True)], *PLACE
         )
