@@ -250,6 +250,24 @@ def test_texts_that_readers_take_for_null_are_refused(lean: SparkSession, tmp_pa
         assert [expected in reason for reason in reasons] == [True]
 
 
+def test_texts_that_csv_would_change_fail(lean: SparkSession, tmp_path: Path) -> None:
+    """A part of a separator of several characters before it would move the end of a value."""
+    writer = {"format": "csv", "options": {"sep": "::"}}
+    landing = Landing(tmp_path, lean, writer=writer, failure_scope="flowfile", arrival_order="path")
+    landing.put_records("a.json", {"v": ":x:y", "w": "a::b:"}, {"v": "", "w": None})
+    landing.put_records("b.json", {"v": "x:", "w": "y"})
+    landing.put_records("c.json", {"v": "x", "w": "y\0"})
+    landing.put_records("d.json", {"v:": "x", "w": "y"})
+
+    landing.run_job(at=1, flush=True)
+
+    assert landing.read_merged() == ['v::w\n:x:y::"a::b:"\n""::\n']
+    reasons = {line["sources"][0]["uri"][-6]: line["reason"] for line in landing.read_ledger()}
+    assert "field 'v': the STRING 'x:' ends in a part of sep (set sep to one character)" in reasons["b"]
+    assert "field 'w': the STRING 'y?' has the character NUL" in reasons["c"]
+    assert "field 'v:': its name ends in a part of sep (set sep to one character)" in reasons["d"]
+
+
 def test_failed_files_fail_the_run_if_asked(lean: SparkSession, tmp_path: Path) -> None:
     """No file is moved, and the error names the file, the value and its type."""
     landing = Landing(
