@@ -47,10 +47,9 @@ from airflow_merge_provider.jobs.merge_record.readers.spark_types import (
     is_too_deep,
     spark_schema,
 )
-from airflow_merge_provider.jobs.merge_record.readers.xml_ends import find_cut_end
 from airflow_merge_provider.jobs.spark.files import csv_structure
 from airflow_merge_provider.jobs.spark.files.file_problem import UnreadableError, describe_damage
-from airflow_merge_provider.jobs.spark.files.raw_texts import build_row_finder
+from airflow_merge_provider.jobs.spark.files.raw_texts import build_row_finder, find_cut_end
 from airflow_merge_provider.jobs.spark.text_values import has_type
 
 SortedFiles = tuple[list[tuple[FileReader, list[str]]], dict[str, FileFacts]]
