@@ -87,20 +87,20 @@ def _write_format(use: str, spark: SparkSession, root: Path) -> tuple[Path, dict
 @pytest.mark.parametrize(
     ("use", "name", "problem"),
     [
-        ("json", "keys.key", "the BINARY \ufffd is not a value of STRING"),
+        ("json", "keys.key", "the BINARY '\ufffd' is not a value of STRING"),
         pytest.param(
             "xml", "control", "the STRING 'a?b' has a character that XML lacks", marks=pytest.mark.long
         ),
         pytest.param(
             "orc",
             "second",
-            "the TIMESTAMP 1969-12-31 23:59:59.999999 is in the second before 1970",
+            "the TIMESTAMP '1969-12-31 23:59:59.999999' is in the second before 1970",
             marks=pytest.mark.long,
         ),
         pytest.param(
             "orc",
             "old",
-            "the TIMESTAMP 1582-10-14 23:59:59.999999 is before 1582-10-15, which readers of ORC",
+            "the TIMESTAMP '1582-10-14 23:59:59.999999' is before 1582-10-15, which readers of ORC",
             marks=pytest.mark.long,
         ),
     ],

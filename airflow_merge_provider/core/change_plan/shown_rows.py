@@ -57,8 +57,8 @@ _VALUE_FREE_ERRORS = (
 )
 # From the first to the last quote, because values contain quotes too; an apostrophe stands after a letter.
 _QUOTED_TEXT = re.compile(r"(?<!\w)(['\"])(?:.*\1(?!\w)|.*$)", re.DOTALL)
-# The column that a problem begins with.
-_COLUMN = re.compile(r"column (?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")")
+# The column or field that a problem begins with.
+_COLUMN = re.compile(r"(?:a record has the )?(?:column|field) (?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")")
 # Lines of a stack without messages: files, functions and the classes of errors.
 _STACK_LINE = re.compile(
     r"\s+(?:at [\w.$/<>-]+\([\w.$<> ]*(?::\d+)?\)$|File \"[^\"]+\", line \d+(?:, in \S+)?$|\.\.\. \d+ more)"
@@ -235,6 +235,8 @@ def mask_error(text: str, error: BaseException | None = None) -> str:
 
 def mask_problem(text: str) -> str:
     """Return a problem of this package as it may be shown: with its column, and without what it quotes.
+
+    Problems have values only in quotes.
 
     >>> with use_shown_rows(ShownRows(rows="keys")):
     ...     mask_problem("column 'a.b': 'it's' is not a valid INT (correct it)")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from airflow_merge_provider.core.change_plan.shown_rows import mask_text
+from airflow_merge_provider.core.change_plan.shown_rows import mask_problem, mask_text
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
 from airflow_merge_provider.core.merge_record.stored import Stored
@@ -69,7 +69,7 @@ def describe_rejected(name: str, why: str) -> Reason:
 
 def describe_lost(name: str, why: str) -> Reason:
     """Return the reason for a FlowFile with a value that its merged file cannot hold."""
-    return Reason("VALUE_LOST", f"A value of {name} cannot be merged: {mask_text(why)}")
+    return Reason("VALUE_LOST", f"A value of {name} cannot be merged: {mask_problem(why)}")
 
 
 def describe_unwritable(why: str) -> Reason:

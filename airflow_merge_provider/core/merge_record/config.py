@@ -20,6 +20,7 @@ from airflow_merge_provider.core.file_options import (
     MERGE_RECORD,
     find_lossy_options,
     find_missing_options,
+    find_option,
     find_option_problems,
     read_options,
 )
@@ -310,7 +311,9 @@ class MergeRecordConfig(Config):
             )
         yield from _partition_problems(fields)
         yield from _expectation_problems(fields.get("expect"))
-        reader = fields.get("reader")
+        reader, writer = fields.get("reader"), fields.get("writer")
+        if output := writer or reader:
+            yield from _csv_problems(output, "writer" if writer else "reader")
         if reader:
             yield from find_option_problems(reader.format, reader.options, "reader", MERGE_RECORD)
             if reader.schema is None:
@@ -365,6 +368,25 @@ def _partition_problems(options: Mapping[str, Any]) -> Iterator[Problem]:
     if options.get("validate") == "on_merge" or options.get("trust_record_count"):
         message = "cannot be combined with validate 'on_merge' or trust_record_count"
         yield Problem(at, "conflict", message, "files are split on arrival: remove these options")
+
+
+def _csv_problems(output: FileFormat, path: str) -> Iterator[Problem]:
+    """Yield the options with which merged files of CSV have other values.
+
+    :param path: the argument that has the options, ``reader`` if the writer has none of its own.
+    """
+    if output.format != "csv":
+        return
+    if find_option(output.options, "quoteAll").lower() == "true" and not find_option(
+        output.options, "nullValue"
+    ):
+        message = "the option quoteAll='true' writes NULL as an empty text"
+        yield Problem(path, "options", message, "set nullValue too, such as 'NULL', or remove the option")
+    # A file that is read without quotes has no value that needs them.
+    for name in ("quote", "escape") if path == "writer" else ("escape",):
+        if find_option(output.options, name, '"') in ("", "\0"):
+            message = f"the option {name}='' writes values with quotes or separators as others"
+            yield Problem(path, "options", message, "remove it, or set a writer without it")
 
 
 def _expectation_problems(raw: Any) -> Iterator[Problem]:

@@ -41,13 +41,15 @@ from airflow_merge_provider.jobs.merge_record.readers.scan import FileGroup, Rec
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import (
     TOO_DEEP,
     build_inferred_schema,
+    describe_fieldless_record,
+    find_fieldless_record,
     find_repeated_name,
     is_too_deep,
     spark_schema,
 )
 from airflow_merge_provider.jobs.spark.files import csv_structure
 from airflow_merge_provider.jobs.spark.files.file_problem import UnreadableError, describe_damage
-from airflow_merge_provider.jobs.spark.files.raw_texts import build_row_finder
+from airflow_merge_provider.jobs.spark.files.raw_texts import build_row_finder, find_cut_end
 from airflow_merge_provider.jobs.spark.text_values import has_type
 
 SortedFiles = tuple[list[tuple[FileReader, list[str]]], dict[str, FileFacts]]
@@ -204,6 +206,7 @@ def _find_facts(
     facts |= inspect_files(records, groups, config, partial(_settle_schemas, records, source, config))
     facts |= _inspect_refused(records, source, groups, facts, config)
     facts |= _refuse_row_tags(source, facts, config)
+    facts |= _refuse_cut_files(source, facts, config)
     if config.size_basis != "uncompressed":
         return facts
     return {uri: replace(fact, size=sizes[uri]) for uri, fact in facts.items()}
@@ -309,6 +312,21 @@ def _inspect_refused(
             records.release_files(uris)
             refused.append(FileGroup(group.kind, uris, records.spool.find_locations(uris), group.size))
     return inspect_files(records, refused, config)
+
+
+def _refuse_cut_files(
+    source: Storage, facts: Mapping[str, FileFacts], config: MergeRecordConfig
+) -> dict[str, FileFacts]:
+    """Return the facts of XML files without their ends, of which Spark reads the records before."""
+    if config.reader.format != "xml":
+        return {}
+    names = {
+        uri.removeprefix(f"{source.location}/"): uri for uri, fact in facts.items() if not fact.unreadable
+    }
+    problems = containers.ask_files(source, list(names), find_cut_end)
+    return {
+        names[name]: FileFacts(unreadable=str(text)) for name, text in problems.items() if text is not None
+    }
 
 
 def _refuse_row_tags(
@@ -519,4 +537,6 @@ def _find_wrong_fields(schema: Schema) -> str | None:
         return describe_damage("Spark cannot read its schema", error)
     if (repeated := find_repeated_name(struct)) is not None:
         return f"it has the field {repeated!r} more than once (write it under two names)"
+    if (path := find_fieldless_record(struct)) is not None:
+        return describe_fieldless_record(path)
     return TOO_DEEP if is_too_deep(struct.simpleString()) else None

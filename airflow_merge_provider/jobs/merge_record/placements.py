@@ -219,7 +219,7 @@ def find_lost_values(
         frame = read_placements(records, placements, schema, config)
         lost = or_null(describe_lost_value(schema, targets[target]))
         fields = project_fields(schema, targets[target])
-        unwritable = describe_unwritable_value(targets[target], config.output)
+        unwritable = describe_unwritable_value(targets[target], config)
         frame = frame.select(SLOT, SEQ, lost.alias(_LOST_RECORD), *fields)
         problem = F.coalesce(_LOST_RECORD, or_null(unwritable))
         frames.append(
@@ -242,7 +242,7 @@ def list_narrowing_merges(
         is_same = schema.fields == target.fields
         problems = (
             None if is_same else describe_lost_value(schema, target),
-            describe_unwritable_value(target, config.output),
+            describe_unwritable_value(target, config),
         )
         return any(problem is not None for problem in problems)
 

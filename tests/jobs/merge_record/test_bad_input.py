@@ -64,16 +64,25 @@ def test_xml_without_records_fails_alone(lean: SparkSession, tmp_path: Path, val
         "case": "<a><R><v>1</v></R></a>",
         "one": "<!-- <r/> --><R v='1'/>",
         "text": "<?xml version='1.0'?><R><![CDATA[<r>]]></R>",
+        "empty": "",
+        "cut": "<a><r><v>1</v></r>\n",
+        "cut comment": "<a><r><v>1</v></r></a><!-- <r>",
+        "cut tag": "<a><r><v>1</v></r><r",
+        "cut text": "<a><r><v>1</v></r><![CDATA[ ",
     }
     for name, content in contents.items():
         landing.put_file(name, content)
 
     landing.run_job(at=1, flush=True)
 
-    failed = ["case", "one", "other", "text"]
+    cut = ["cut", "cut comment", "cut tag", "cut text"]
+    failed = ["case", *cut, "one", "other", "text"]
     assert (landing.read_merged(), landing.list_names("failure")) == (['{"v":"1"}\n'], failed)
     reason = landing.read_attributes(tmp_path / "failure" / "other")["failure.reason"]
     assert "it has no element <r>, but <a>, <q>, <v> (set the option rowTag to the name" in reason
+    for name in cut:
+        reason = landing.read_attributes(tmp_path / "failure" / name)["failure.reason"]
+        assert "it ends inside an element, a tag or a comment (write the file again" in reason
 
 
 def test_an_element_that_a_record_has_twice_fails_its_file(lean: SparkSession, tmp_path: Path) -> None:
@@ -192,7 +201,7 @@ def test_what_cannot_be_written_does_not_block_the_runs_to_come(lean: SparkSessi
     landing = Landing(tmp_path, lean, fail_on="failed-files")
     landing.put_records("a.json", {"id": "x"})
 
-    with pytest.raises(DataError, match="field 'id': the STRING x is not a value of INT"):
+    with pytest.raises(DataError, match="field 'id': the STRING 'x' is not a value of INT"):
         landing.run_job(writer={"format": "json", "schema": "id INT"})
     landing.run_job(writer={"format": "json", "schema": "id STRING"})
 

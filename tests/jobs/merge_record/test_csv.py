@@ -13,6 +13,7 @@ import pytest
 from pyarrow import csv
 from pyspark.sql import SparkSession
 
+from airflow_merge_provider.core.change_plan.shown_rows import ShownRows, use_shown_rows
 from airflow_merge_provider.core.errors import ConfigError, DataError
 from tests.jobs.merge_record.landing import Landing
 
@@ -107,7 +108,8 @@ def test_every_value_of_a_csv_file_comes_out(lean: SparkSession, tmp_path: Path,
     for name, content in [*list_files(good), *list_files(bad)]:
         landing.put_file(name, content)
 
-    report = landing.run_job(at=1, flush=True)
+    with use_shown_rows(ShownRows(rows="keys" if schema else "all")):
+        report = landing.run_job(at=1, flush=True)
 
     merged = {}
     for path in landing.list_outputs():
@@ -122,7 +124,8 @@ def test_every_value_of_a_csv_file_comes_out(lean: SparkSession, tmp_path: Path,
     }
     assert failed.keys() == bad.keys()
     for name, (_, reason) in bad.items():
-        assert reason in failed[name]
+        # Only values are masked.
+        assert (reason.replace("'a,b\\n1,\ufffd\\n'", "***") if schema else reason) in failed[name]
     (warning,) = [text for text in report["warnings"] if "failed" in text]
     assert warning.startswith(f"{len(bad)} files failed: ")
 
@@ -247,6 +250,24 @@ def test_texts_that_readers_take_for_null_are_refused(lean: SparkSession, tmp_pa
         assert [expected in reason for reason in reasons] == [True]
 
 
+def test_texts_that_csv_would_change_fail(lean: SparkSession, tmp_path: Path) -> None:
+    """A part of a separator of several characters before it would move the end of a value."""
+    writer = {"format": "csv", "options": {"sep": "::"}}
+    landing = Landing(tmp_path, lean, writer=writer, failure_scope="flowfile", arrival_order="path")
+    landing.put_records("a.json", {"v": ":x:y", "w": "a::b:"}, {"v": "", "w": None})
+    landing.put_records("b.json", {"v": "x:", "w": "y"})
+    landing.put_records("c.json", {"v": "x", "w": "y\0"})
+    landing.put_records("d.json", {"v:": "x", "w": "y"})
+
+    landing.run_job(at=1, flush=True)
+
+    assert landing.read_merged() == ['v::w\n:x:y::"a::b:"\n""::\n']
+    reasons = {line["sources"][0]["uri"][-6]: line["reason"] for line in landing.read_ledger()}
+    assert "field 'v': the STRING 'x:' ends in a part of sep (set sep to one character)" in reasons["b"]
+    assert "field 'w': the STRING 'y?' has the character NUL" in reasons["c"]
+    assert "field 'v:': its name ends in a part of sep (set sep to one character)" in reasons["d"]
+
+
 def test_failed_files_fail_the_run_if_asked(lean: SparkSession, tmp_path: Path) -> None:
     """No file is moved, and the error names the file, the value and its type."""
     landing = Landing(
@@ -256,6 +277,9 @@ def test_failed_files_fail_the_run_if_asked(lean: SparkSession, tmp_path: Path) 
     landing.put_file("bad.csv", 'id,v\n1,a\nx,"b\nc"\n', at=1)
 
     with pytest.raises(DataError, match=r"bad\.csv: .* column 'id': 'x' is not a valid INT"):
+        landing.run_job(at=1)
+    masked = r"bad\.csv: .* column 'id': '\*\*\*' is not a valid INT \([a-z]"
+    with use_shown_rows(ShownRows(rows="keys")), pytest.raises(DataError, match=masked):
         landing.run_job(at=1)
 
     assert landing.list_names("in") == ["bad.csv", "good.csv"]

@@ -289,12 +289,17 @@ def test_eviction_is_told(tmp_path: Path) -> None:
     assert any("3 bins were ended by max_bins 2" in warning for warning in report["warnings"])
 
 
-def test_a_job_without_places_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [("what", "unknown type 'what'"), ({"array": {"fields": []}}, "field 'a.element' is")],
+)
+def test_a_job_without_places_is_refused(kind: Any, message: str) -> None:
     """A job without locations is rejected with a list of all missing ones; so are wrong types."""
+    schema = {"fields": [{"name": "a", "type": kind}]}
     request = JobRequest(
         job="merge_record",
         config={
-            "reader": {"format": "json", "schema": {"fields": [{"name": "a", "type": "what"}]}},
+            "reader": {"format": "json", "schema": schema},
             "writer": {"format": "csv", "schema": {"fields": [{"name": "a", "type": "bytes"}]}},
         },
         run=RunToken(dag_id="d", run_id="r", task_id="t"),
@@ -307,6 +312,7 @@ def test_a_job_without_places_is_refused() -> None:
     assert {problem.path for problem in refused.value.problems} == {
         "source", "merged", "failure", "state_path", "reader.schema", "writer.schema",
     }  # fmt: skip
+    assert f"reader.schema: {message}" in str(refused.value)
 
 
 def test_the_state_stays_small_and_planning_fast(tmp_path: Path) -> None:

@@ -34,6 +34,26 @@ def build_decimal(number: str, scale: int) -> pa.Array:
     return pa.array([Decimal(number)], pa.decimal128(38, scale))
 
 
+# Two columns of which no type holds the first one beside the second one, and the problem.
+LARGE: dict[str, tuple[list[pa.Array], str]] = {
+    "large decimals": (
+        [build_decimal("1" * 21, 0), build_decimal("0.5", 18)],
+        f"DECIMAL(38,0) '{'1' * 21}' is not a value of DECIMAL(38,18)",
+    ),
+    "large fractions": (
+        [pa.array([1], pa.int64()), build_decimal("0.5", 38)], "BIGINT '1' is not a value of DECIMAL(38,38)"
+    ),
+    # Spark's cast of the float back would be the same integer.
+    "doubles": (
+        [pa.array([2**63 - 1]), pa.array([0.5])], "BIGINT '9223372036854775807' is not a value of DOUBLE"
+    ),
+    "floats": (
+        [pa.array([2**31 - 1], pa.int32()), pa.array([0.5], pa.float32())],
+        "INT '2147483647' is not a value of FLOAT",
+    ),
+}  # fmt: skip
+
+
 def read_groups(landing: Landing) -> dict[str, list[Any]]:
     """Return the records of the merged files by the attribute of their files."""
     groups = {}
@@ -112,8 +132,8 @@ def test_parquet(lean: SparkSession, tmp_path: Path) -> None:
         "nulls": [pa.nulls(1), pa.array([_AT], pa.timestamp("ns", "UTC")),
                   pa.array([_AT], pa.timestamp("us", "UTC"))],
         "list": [pa.array([[None]], pa.list_(pa.null())), pa.array([[True]])],
-        "large decimals": [build_decimal("1" * 21, 0), build_decimal("0.5", 18)],
-        "large fractions": [pa.array([1], pa.int64()), build_decimal("0.5", 38)],
+        **{name: arrays for name, (arrays, _) in LARGE.items()},
+        "least": [pa.array([-(2**63)], pa.int64()), pa.array([0.5])],
     }  # fmt: skip
     for group, arrays in files.items():
         for number, array in enumerate(arrays):
@@ -147,16 +167,28 @@ def test_parquet(lean: SparkSession, tmp_path: Path) -> None:
         "record": ['{"a":1,"b":null}', "x"],
         "nulls": [None, "2024-05-01T00:00:00.123456Z", "2024-05-01T00:00:00.123456Z"],
         "list": [[None], [True]],
+        "least": [Decimal("-9.223372036854776E+18"), Decimal("0.5")],
     }
     failed = {line["sources"][0]["uri"].rpartition("/")[2]: line for line in landing.read_ledger()}
-    for name, problem in {
-        "large decimals-0": f"the DECIMAL(38,0) {'1' * 21} is not a value of DECIMAL(38,18)",
-        "large fractions-0": "the BIGINT 1 is not a value of DECIMAL(38,38)",
-    }.items():
-        assert failed[f"{name}.parquet"]["reason"] == (
-            f"A value of {name}.parquet cannot be merged: field 'v': {problem} "
+    for name, (_, problem) in LARGE.items():
+        assert failed[f"{name}-0.parquet"]["reason"] == (
+            f"A value of {name}-0.parquet cannot be merged: field 'v': the {problem} "
             "(set the field to STRING in the schema of the writer)"
         )
+
+
+def test_csv(lean: SparkSession, tmp_path: Path) -> None:
+    """Files of one header have types of their own, and one cannot read the values of another one."""
+    landing = Landing(tmp_path, lean, reader="csv", writer="json", **_SETTINGS)
+    for number, value in enumerate(("2147483648", "0.5", "true", "x")):
+        landing.put_file(f"{number}.csv", f"v\n{value}\n", k="numbers" if number < 2 else "texts")
+
+    landing.run_job(at=1)
+
+    assert read_groups(landing) == {
+        "numbers": [{"v": 2147483648}, {"v": Decimal("0.5")}],
+        "texts": [{"v": "true"}, {"v": "x"}],
+    }
 
 
 def test_fragments_take_types_from_each_other(lean: SparkSession, tmp_path: Path) -> None:

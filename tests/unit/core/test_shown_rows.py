@@ -12,6 +12,7 @@ from airflow_merge_provider.core.change_plan.shown_rows import (
     ShownRows,
     mask_change,
     mask_error,
+    mask_problem,
     mask_row,
     mask_text,
     mask_trace,
@@ -212,6 +213,27 @@ def test_messages_of_executors_are_masked_by_the_driver(text: str) -> None:
     assert "planted" not in error
     assert "***" in error
     assert "planted" in str(build_error([(text, 1, "k")]))
+
+
+@pytest.mark.parametrize(
+    ("problem", "shown"),
+    [
+        ("a record has the field 'v' more than once (write one)", None),
+        (
+            "field 'v.x': the DOUBLE 'planted' is not an INT (set it)",
+            "field 'v.x': the DOUBLE '***' is not an INT (set it)",
+        ),
+        (
+            "column 'v': 'planted' is none, such as in '{\"v\": \"it's\"}' (set it)",
+            "column 'v': '***' (set it)",
+        ),
+        ("such as 'field 'planted'' (correct it)", "such as '***' (correct it)"),
+    ],
+)
+def test_problems_keep_their_column_and_their_remedy(problem: str, shown: str | None) -> None:
+    """Only what they quote is masked, which may have quotes."""
+    with use_shown_rows(KEYS):
+        assert mask_problem(problem) == (shown or problem)
 
 
 def test_all_threads_of_a_run_mask() -> None:

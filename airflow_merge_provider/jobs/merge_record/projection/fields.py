@@ -35,6 +35,8 @@ _DIGITS_OF_INTEGERS: dict[type[T.DataType], int] = {
 }
 # The digits that each number of a type keeps: of all integers with so many digits.
 _DIGITS_OF_FLOATS: dict[type[T.DataType], int] = {T.FloatType: 7, T.DoubleType: 15}
+# The first number beyond an integer type: as a float, it is cast to the last integer of the type.
+_ENDS_OF_INTEGERS: dict[type[T.DataType], float] = {T.IntegerType: 2.0**31, T.LongType: 2.0**63}
 _MOMENTS = (T.TimestampType, T.TimestampNTZType)
 _TIME_TYPES_OF_SPARK = (T.DateType, *_MOMENTS)
 
@@ -65,7 +67,11 @@ def is_lost(value: Column, source: T.DataType, kind: T.DataType) -> Column | Non
         infinite = F.lit(float("inf"))
         is_beyond = F.abs(cast).eqNullSafe(infinite) & (F.abs(value) != infinite)
         return is_beyond | ((cast == 0) & (value != 0))
-    return cast.isNull() | ~cast.try_cast(source.simpleString()).eqNullSafe(value)
+    is_other = cast.isNull() | ~cast.try_cast(source.simpleString()).eqNullSafe(value)
+    for integer, other, number in ((source, kind, cast), (kind, source, value)):
+        if type(integer) in _ENDS_OF_INTEGERS and type(other) in _DIGITS_OF_FLOATS:
+            is_other |= number >= _ENDS_OF_INTEGERS[type(integer)]
+    return is_other
 
 
 def _format_time(value: Column) -> Column:
@@ -226,9 +232,9 @@ def _describe_value(value: Column, source: Type, target: Type, path: str) -> Col
     # Each text is a value of BINARY, too.
     remedy = "BINARY" if isinstance(kind, StringType) else "STRING"
     problem = F.concat(
-        F.lit(f"field {path!r}: the {names[0]} "),
+        F.lit(f"field {path!r}: the {names[0]} '"),
         F.left(F.make_valid_utf8(value.cast("string")), F.lit(_EXAMPLE_MAX_LENGTH)),
-        F.lit(f" is not a value of {names[1]} (set the field to {remedy} in the schema of the writer)"),
+        F.lit(f"' is not a value of {names[1]} (set the field to {remedy} in the schema of the writer)"),
     )
     return F.when(value.isNotNull() & lost, problem)
 

@@ -12,7 +12,7 @@ from functools import partial
 from pyspark.sql import Column, functions as F, types as T
 
 from airflow_merge_provider.core.file_options import find_option
-from airflow_merge_provider.core.merge_record.config import FileFormat
+from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.schema import NAME_PATTERNS, Schema
 from airflow_merge_provider.jobs.merge_record.readers.formats import write_options
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import spark_schema
@@ -27,7 +27,10 @@ from airflow_merge_provider.jobs.spark.sql import quote_column
 
 _EXAMPLE_MAX_LENGTH = 100
 _LIMIT_HINT = " (set the field to STRING in the schema of the writer, or another format)"
+_SEPARATOR_HINT, _NUL = " (set sep to one character)", "\0"
 _ENCODING_HINT = " (set another encoding of the writer, such as UTF-8)"
+# Files of these formats have no character NUL, or cannot be read.
+_NUL_FREE = ("csv", "xml")
 # The options of CSV whose texts stand for NULL and for an empty text, which no other value equals.
 _SPECIAL_TEXTS = {"nullValue": "", "emptyValue": '""'}
 # All characters but those of XML 1.0.
@@ -36,11 +39,12 @@ _NO_XML = r"[^\t\n\r\x{20}-\x{D7FF}\x{E000}-\x{FFFD}\x{10000}-\x{10FFFF}]"
 _LAST_SECOND = (-999_999, -1)
 
 
-def describe_unwritable_value(schema: Schema, output: FileFormat) -> Column | None:
+def describe_unwritable_value(schema: Schema, config: MergeRecordConfig) -> Column | None:
     """Return the field and the value of a record that the merged file cannot hold, or else NULL.
 
     :return: None if the files hold every record of the schema.
     """
+    output = config.output
     rule = _RULES.get(output.format)
     if output.format == "csv":
         options = write_options(output)
@@ -48,9 +52,14 @@ def describe_unwritable_value(schema: Schema, output: FileFormat) -> Column | No
         lacking = LACKING.get(encoding)
         if lost := next((name for name in schema.names if lacking and re.search(lacking, name)), None):
             return F.lit(f"field {lost!r}: its name has a character that {encoding} lacks{_ENCODING_HINT}")
+        separator = find_option(options, "sep", ",")
+        if lost := next((name for name in schema.names if _ends_in_part(name, separator)), None):
+            return F.lit(f"field {lost!r}: its name ends in a part of sep{_SEPARATOR_HINT}")
         texts = {name: find_option(options, name) for name in _SPECIAL_TEXTS}
-        if lacking or texts != _SPECIAL_TEXTS:
-            rule = partial(_check_csv, encoding, texts)
+        problems = {lacking: f"a character that {encoding} lacks{_ENCODING_HINT}"} if lacking else {}
+        if config.reader.format not in _NUL_FREE:
+            problems[_NUL] = "the character NUL, which CSV lacks (write another format)"
+        rule = partial(_check_csv, texts, separator, problems)
     if rule is None:
         return None
     fields = spark_schema(schema).fields
@@ -60,9 +69,21 @@ def describe_unwritable_value(schema: Schema, output: FileFormat) -> Column | No
     )
 
 
-def _check_csv(encoding: str, texts: Mapping[str, str], value: Column, kind: T.DataType) -> Column | None:
+def _ends_in_part(name: str, separator: str) -> bool:
+    """Return whether the separator after a name, which has no quotes, begins inside the name."""
+    return separator not in name and (name + separator).index(separator) < len(name)
+
+
+def _check_csv(
+    texts: Mapping[str, str],
+    separator: str,
+    character_problems: Mapping[str, str],
+    value: Column,
+    kind: T.DataType,
+) -> Column | None:
     text, name = value.cast("string"), kind.simpleString().upper()
-    example = F.concat(F.lit(f"the {name} '"), F.left(text, F.lit(_EXAMPLE_MAX_LENGTH)))
+    shown = F.left(F.replace(text, F.lit(_NUL), F.lit("?")), F.lit(_EXAMPLE_MAX_LENGTH))
+    example = F.concat(F.lit(f"the {name} '"), shown)
     lost = [
         (text == special, f"' is written as the {option} of the writer is (set another {option})")
         for option, special in texts.items()
@@ -70,12 +91,14 @@ def _check_csv(encoding: str, texts: Mapping[str, str], value: Column, kind: T.D
     ]
     if isinstance(kind, T.StringType) and texts["emptyValue"] == texts["nullValue"]:
         lost.append((text == "", "' is written as NULL is (set another emptyValue)"))
-    if isinstance(kind, T.StringType) and encoding in LACKING:
-        lost.append(
-            (text.rlike(LACKING[encoding]), f"' has a character that {encoding} lacks{_ENCODING_HINT}")
-        )
+    if len(separator) > 1:
+        is_part = ~text.contains(separator)
+        is_part &= F.instr(F.concat(text, F.lit(separator)), separator) <= F.length(text)
+        lost.append((is_part, f"' ends in a part of sep{_SEPARATOR_HINT}"))
+    if isinstance(kind, T.StringType):
+        lost += [(text.rlike(mark), f"' has {problem}") for mark, problem in character_problems.items()]
     problems = (F.when(is_lost, F.concat(example, F.lit(problem))) for is_lost, problem in lost)
-    return F.coalesce(*problems, F.lit(None).cast("string"))
+    return F.coalesce(*problems, F.lit(None).cast("string")) if lost else None
 
 
 def _check_orc(value: Column, kind: T.DataType) -> Column | None:
@@ -86,17 +109,17 @@ def _check_orc(value: Column, kind: T.DataType) -> Column | None:
     if not isinstance(kind, T.DateType | T.TimestampType):
         return None
     name = kind.simpleString().upper()
-    problem = f" is before {GREGORIAN_START}, which readers of ORC take for another day (write Parquet)"
+    problem = f"' is before {GREGORIAN_START}, which readers of ORC take for another day (write Parquet)"
     old = F.when(value < F.lit(GREGORIAN_START).cast(kind), _quote_value(value, name, problem))
     if isinstance(kind, T.DateType):
         return old
-    problem = " is in the second before 1970, which ORC takes for the one after (write Parquet)"
+    problem = "' is in the second before 1970, which ORC takes for the one after (write Parquet)"
     is_last = F.unix_micros(value).between(*_LAST_SECOND)
     return F.coalesce(old, F.when(is_last, _quote_value(value, name, problem)))
 
 
 def _quote_value(value: Column, kind: str, problem: str) -> Column:
-    return F.concat(F.lit(f"the {kind} "), value.cast("string"), F.lit(problem))
+    return F.concat(F.lit(f"the {kind} '"), value.cast("string"), F.lit(problem))
 
 
 def _check_xml(value: Column, kind: T.DataType) -> Column | None:

@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as T
 from pyspark.sql.types import FloatType, StringType, StructField, StructType, VariantType
 
-from airflow_merge_provider.core.change_plan.shown_rows import mask_text
+from airflow_merge_provider.core.change_plan.shown_rows import mask_problem
 from airflow_merge_provider.core.merge_record.config import FileFormat
 from airflow_merge_provider.core.merge_record.schema import VOID, Schema
 from airflow_merge_provider.jobs.merge_record.readers import formats
@@ -33,7 +33,6 @@ from airflow_merge_provider.jobs.merge_record.readers.spark_types import (
     spark_schema,
     spark_type,
 )
-from airflow_merge_provider.jobs.spark.expressions import cast_to
 from airflow_merge_provider.jobs.spark.files.file_problem import WRITE_AGAIN
 from airflow_merge_provider.jobs.spark.files.json_texts import (
     describe_bare_word,
@@ -94,7 +93,7 @@ class FileSummary:
         :param records: the number of its records, if it is known.
         """
         if self.wrong:
-            example = f": {mask_text(' '.join(self.detail.split()))}" if self.detail else ""
+            example = f": {mask_problem(' '.join(self.detail.split()))}" if self.detail else ""
             # A record may have two problems.
             return f"{min(self.wrong, self.records) or 1} of {self.records} records cannot be read{example}"
         if records is None or self.records == records:
@@ -333,7 +332,11 @@ class CsvColumnsReader:
         return FileFacts(Schema(tuple(fields)), summary.records)
 
     def parse_records(self, raw: DataFrame, schema: Schema) -> DataFrame:
-        fields = (cast_to(quote_column(field["name"]), spark_type(field["type"])) for field in schema.fields)
+        # Spark may cast texts of other files, too, before it leaves out their rows.
+        fields = (
+            quote_column(field["name"]).try_cast(spark_type(field["type"]).simpleString())
+            for field in schema.fields
+        )
         return raw.select(
             *[column.alias(name) for column, name in zip(fields, schema.names, strict=True)], *PLACE
         )

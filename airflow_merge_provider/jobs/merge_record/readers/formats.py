@@ -115,9 +115,9 @@ def convert_nanos(frame: DataFrame, schema: Schema, *, is_strict: bool) -> DataF
         return frame
     problems = {
         name: F.concat(
-            F.lit(f"column {name!r} has a time with nanoseconds, which Spark cannot hold: "),
+            F.lit(f"column {name!r} has a time with nanoseconds, which Spark cannot hold: '"),
             quote_column(name).cast("string"),
-            F.lit(" since 1970 (write it with microseconds)"),
+            F.lit("' since 1970 (write it with microseconds)"),
         )
         for name in nanos
     }

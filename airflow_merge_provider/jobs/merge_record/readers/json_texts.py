@@ -68,9 +68,9 @@ def describe_json_text(
     )
     number = F.lit(None).cast("string")
     if schema is not None and "variant" in schema.simpleString():
-        hint = " (set another type for it in the schema, such as STRING)"
+        hint = "' (set another type for it in the schema, such as STRING)"
         lossy_number = find_long_number(text, NO_VARIANT)
-        number = F.concat(F.lit("no VARIANT holds the number "), lossy_number, F.lit(hint))
+        number = F.concat(F.lit("no VARIANT holds the number '"), lossy_number, F.lit(hint))
     problem = (
         F.when(
             ~F.is_valid_utf8(text),

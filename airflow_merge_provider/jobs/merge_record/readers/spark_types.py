@@ -96,6 +96,8 @@ def parse_schema(schema: Schema | str) -> Schema:
     struct = T.StructType.fromDDL(schema) if isinstance(schema, str) else spark_schema(schema)
     if not isinstance(struct, T.StructType):
         raise ValueError(f"{schema!r} is not a list of fields (use DDL such as 'id INT, v STRING')")  # noqa: TRY004 - the caller handles ValueError
+    if (path := find_fieldless_record(struct)) is not None:
+        raise ValueError(describe_fieldless_record(path))
     return replace_void(convert_schema(struct) if isinstance(schema, str) else schema, "string")
 
 
@@ -153,6 +155,26 @@ def find_repeated_name(kind: T.DataType) -> str | None:
     if isinstance(kind, T.MapType):
         return find_repeated_name(kind.valueType)
     return None
+
+
+def find_fieldless_record(kind: T.DataType, path: str = "") -> str | None:
+    """Return the path of a record without fields in a type, which Spark cannot read from files, or None."""
+    inner: list[tuple[T.DataType, str]] = []
+    if isinstance(kind, T.StructType):
+        if path and not kind.fields:
+            return path
+        inner = [(field.dataType, field.name) for field in kind.fields]
+    elif isinstance(kind, T.ArrayType):
+        inner = [(kind.elementType, "element")]
+    elif isinstance(kind, T.MapType):
+        inner = [(kind.keyType, "key"), (kind.valueType, "value")]
+    paths = (find_fieldless_record(one, f"{path}.{name}" if path else name) for one, name in inner)
+    return next((one for one in paths if one is not None), None)
+
+
+def describe_fieldless_record(path: str) -> str:
+    """Return the problem of a record without fields."""
+    return f"field {path!r} is a record without fields (leave it out, or give it a field)"
 
 
 def _build_nested_type(kind: Mapping[str, Any]) -> T.DataType:

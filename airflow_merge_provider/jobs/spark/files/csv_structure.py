@@ -25,6 +25,7 @@ from airflow_merge_provider.core.dataset import Dataset, escape_pattern
 from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.file_options import find_option
 from airflow_merge_provider.jobs.spark.files.container_files import find_location, list_files, read_headers
+from airflow_merge_provider.jobs.spark.files.file_problem import UnreadableError
 from airflow_merge_provider.jobs.spark.files.raw_texts import ASCII_ENCODINGS, COMPRESSED
 
 # The longest line and the longest value that can be read, in characters, so that every read ends.
@@ -46,7 +47,7 @@ _OPEN_QUOTE = "a quoted value does not end (double the quotes in values)"
 _UTF8_WITH_BOM = "utf-8-sig"
 
 
-class CsvError(ValueError):
+class CsvError(UnreadableError, ValueError):
     """Raised if no record of a file can be read."""
 
 
@@ -290,6 +291,8 @@ def _describe_error(error: csv.Error, line: int) -> str:
         reason = _OPEN_QUOTE
     elif "expected after" in reason:
         reason = "text follows the end of a quoted value (double the quotes in values)"
+    else:
+        reason += " (correct it)"
     return f"line {line}: {reason}"
 
 

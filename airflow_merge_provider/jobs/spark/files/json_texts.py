@@ -47,9 +47,9 @@ def describe_bare_word(text: Column) -> Column:
         name,
         F.lit("': '"),
         word,
-        F.lit("' is not a value of JSON (write null, or the value in quotes), such as in '"),
+        F.lit("' is not a value of JSON, such as in '"),
         F.left(F.make_valid_utf8(text), F.lit(_EXAMPLE_MAX_LENGTH)),
-        F.lit("'"),
+        F.lit("' (write null, or the value in quotes)"),
     )
     return F.when(word != "", problem)
 

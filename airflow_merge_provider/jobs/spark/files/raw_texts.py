@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import BinaryIO
+from typing import Any, BinaryIO
 from urllib.parse import unquote
+from xml.parsers import expat
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession, functions as F
 from pyspark.sql.types import StructType
@@ -17,7 +18,7 @@ from pyspark.sql.types import StructType
 from airflow_merge_provider.core.change_plan.shown_rows import mask_text
 from airflow_merge_provider.core.dataset import Dataset, escape_pattern, parse_hadoop_path
 from airflow_merge_provider.core.file_options import find_option
-from airflow_merge_provider.jobs.spark.files.file_problem import EXACT_NAMES, FileProblem
+from airflow_merge_provider.jobs.spark.files.file_problem import EXACT_NAMES, WRITE_AGAIN, FileProblem
 from airflow_merge_provider.jobs.spark.files.json_texts import (
     describe_mixture,
     find_mixed_field,
@@ -54,6 +55,14 @@ _CDATA = re.compile(r"<!\[CDATA\[(.*?)(?:\]\]>|\Z)", re.DOTALL)
 # Attributes of every root, which are no values.
 _NAMESPACE = re.compile(r"xmlns(:.*)?|xsi:.*")
 _NAMED_TAGS_MAX = 5
+# A file ends there inside a tag or a comment, a character, or CDATA; or there is no root, or no end of it.
+_CODES = expat.errors.codes
+_CUT_CODES = {
+    _CODES[expat.errors.XML_ERROR_UNCLOSED_TOKEN],
+    _CODES[expat.errors.XML_ERROR_PARTIAL_CHAR],
+    _CODES[expat.errors.XML_ERROR_UNCLOSED_CDATA_SECTION],
+}
+_NO_ROOT_CODE = _CODES[expat.errors.XML_ERROR_NO_ELEMENTS]
 _HEAD_BYTES = 1 << 20
 _ROW_TAG_HINT = "set the option rowTag to the name of the element of a record"
 _BLANK = r"\A\s*\z"
@@ -242,6 +251,27 @@ def build_row_finder(options: Mapping[str, str]) -> Callable[[BinaryIO], str | N
         return describe_elements(options, elements, has_value=has_value)
 
     return describe_file
+
+
+def find_cut_end(file: BinaryIO) -> str | None:
+    """Return the problem of an XML file that ends inside an element, a tag or a comment; None for another.
+
+    Spark reads the records before the end of such a file, which may be a part of an upload.
+    """
+    parser, roots = expat.ParserCreate(), list[str]()
+
+    def add_root(name: str, _: Any) -> None:
+        roots.append(name)
+        parser.StartElementHandler = None
+
+    parser.StartElementHandler = add_root
+    try:
+        parser.ParseFile(file)
+    except expat.ExpatError as error:
+        # Spark reports other errors, or reads what they are in, such as one of several roots.
+        if error.code in _CUT_CODES or (error.code == _NO_ROOT_CODE and roots):
+            return f"line {error.lineno}: it ends inside an element, a tag or a comment ({WRITE_AGAIN})"
+    return None
 
 
 def _has_value(attributes: Iterable[str]) -> bool:

@@ -143,6 +143,39 @@ def test_the_reader_may_be_a_word() -> None:
 
 
 @pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"quoteAll": True},
+            "writer: the option quoteAll='true' writes NULL as an empty text (set nullValue",
+        ),
+        ({"quoteAll": True, "nullValue": "NA"}, None),
+        (
+            {"Quote": ""},
+            "writer: the option quote='' writes values with quotes or separators as others (remove",
+        ),
+        ({"escape": ""}, "writer: the option escape='' writes values with"),
+        ({"quote": "'", "escape": "\\"}, None),
+    ],
+)
+def test_options_with_which_csv_has_other_values_are_refused(options: Any, message: str | None) -> None:
+    """The reader has them for files that are written so; its options are those of the writer by default."""
+    settings = {"reader": "json", "writer": {"format": "csv", "options": options}}
+    if message is None:
+        assert MergeRecordConfig.parse(settings).output.format == "csv"
+        return
+    with pytest.raises(ConfigError) as refused:
+        MergeRecordConfig.parse(settings)
+    assert message in str(refused.value)
+    inherited = {"reader": {"format": "csv", "options": options}}
+    if "Quote" in options:
+        assert MergeRecordConfig.parse(inherited).output.options == options
+    else:
+        with pytest.raises(ConfigError, match="reader: the option "):
+            MergeRecordConfig.parse(inherited)
+
+
+@pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"min_records": 2}, "below the minimums"),
