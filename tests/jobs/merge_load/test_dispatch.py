@@ -60,7 +60,7 @@ def test_values_that_are_no_names_stop_the_load(loads: MakeLoads) -> None:
         ("-5", "'-5' .*use an ASCII letter, digit or _, followed by"),
         ("_delta_log", "'_delta_log' in column"),
         ("x" * 201, "x' in column 'type', which is not a valid table name"),
-        ("fork__rejected", "'fork' and 'fork__rejected' in 'type': the one may be a table beside"),
+        ("fork__rejected", "'fork' and 'fork__rejected' in 'type': the one may be the name of a table"),
         ("Push", "differ only in case"),
     ]:
         with pytest.raises(DataError, match=message):
